@@ -1,0 +1,1 @@
+"""fedenergy: federated simulation of private household energy."""
