@@ -1,0 +1,217 @@
+"""RayGrid: the nodes live, sticky, in supervised Ray actors; messages travel in batches.
+
+Why not Flower's own simulation: it polls every node against every stored message, pickles the app with each message
+and never replaces a dead actor (measured for Flower 1.42). Here a household always lives in the same actor, what is
+broadcast is put into Ray's store once, and a batch never splits a ledger file, so its homes are charged in one
+transaction.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from flwr.app import Message, RecordDict
+
+from fedenergy.federation import flower_adapter as flower
+from fedenergy.federation.local_grid import HomesGrid
+from fedenergy.federation.shard import Client, Shard
+
+STORE_BYTES = 512 * 1024 * 1024
+KILLS_BEFORE_QUARANTINE = 2
+IN_FLIGHT = 2
+
+
+class Worker:
+    """One actor: a shard of the nodes."""
+
+    def __init__(self, factory: Callable[[], Client], count: int) -> None:
+        self._shard = Shard(factory(), count)
+
+    def ready(self) -> int:
+        return os.getpid()
+
+    def run(self, content: RecordDict, kind: str, group: str,
+            items: list[tuple[str, int]]) -> list[tuple[str, RecordDict | int]]:
+        """Answers to one broadcast content for many nodes: (message id, content or error code)."""
+        messages = [flower.received(content, name, node, kind, group) for name, node in items]
+        return [(message.metadata.message_id, answer.content if answer.has_content() else answer.error.code)
+                for message, answer in zip(messages, self._shard.run(messages), strict=True)]
+
+
+@dataclass
+class Batch:
+    """Messages of one worker that share a content; kills counts the workers that died while it was in flight."""
+
+    worker: int
+    content: object
+    kind: str
+    group: str
+    messages: list[Message]
+    kills: int = 0
+
+    def halves(self) -> list[Batch]:
+        middle = len(self.messages) // 2
+        return [Batch(self.worker, self.content, self.kind, self.group, part, self.kills)
+                for part in (self.messages[:middle], self.messages[middle:])]
+
+
+@contextmanager
+def ray_session(workers: int, address: str = ""):
+    """A private Ray, or a connection to the cluster at `address` ("auto", "ray://host:port").
+
+    Private: token authentication, loopback only, no dashboard, a folder that only this user can read, a bounded store.
+    A cluster must run with RAY_AUTH_MODE=token, else any local process could run code in it: refused.
+    """
+    if address and os.environ.get("RAY_AUTH_MODE") != "token":
+        raise ValueError(f"engine.address = {address!r}: the cluster must use token authentication; set "
+                         "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN here and on every node")
+    own = {} if address else {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    before = {name: os.environ.get(name) for name in own}
+    os.environ.update(own)
+    import ray  # imported late: Ray reads the authentication mode when it is loaded
+
+    if ray.is_initialized():
+        raise RuntimeError("Ray already runs in this process; close the other grid (or call ray.shutdown()) first")
+    folder = None
+    try:
+        if address:
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        else:
+            old_mask = os.umask(0o077)
+            try:
+                folder = tempfile.mkdtemp(prefix="fe-ray-")  # short: socket paths have a limit of 107 bytes
+                ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level="ERROR",
+                         object_store_memory=STORE_BYTES, _temp_dir=folder, _node_ip_address="127.0.0.1")
+            finally:
+                os.umask(old_mask)
+        yield ray
+    finally:
+        ray.shutdown()
+        for name, value in before.items():
+            os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+class RayGrid(HomesGrid):
+    """Nodes in `workers` Ray actors, one CPU each.
+
+    factory    makes the Client inside each actor (sent by Ray's own transport)
+    placement  ledger bucket of a household index: the home lives in worker bucket mod workers
+    batch      messages per batch, rounded up to whole buckets
+    A worker that dies is replaced and its unanswered messages are sent again with the same ids. A node that kills its
+    worker twice while alone in a batch is quarantined (`quarantined` holds its index): its answer is an error.
+    """
+
+    def __init__(self, factory: Callable[[], Client], count: int, placement: Callable[[int], int], *,
+                 workers: int = 2, batch: int = 256, address: str = "") -> None:
+        super().__init__(count)
+        if workers < 1 or batch < 1:
+            raise ValueError(f"engine.workers = {workers}, engine.batch = {batch}: both must be at least 1 "
+                             "(workers = 0 means this process: LocalGrid)")
+        self.workers, self.batch, self.quarantined, self.replaced = workers, batch, set(), 0
+        self._buckets = [placement(index) for index in range(count)]
+        self._session = ray_session(workers, address)
+        self._ray = self._session.__enter__()
+        try:
+            self._factory = self._ray.put(factory)
+            self._actor = self._ray.remote(num_cpus=1, max_restarts=0)(Worker)
+            self._actors = [self._spawn() for _ in range(workers)]
+            self.pids()
+        except BaseException:
+            self.close()
+            raise
+
+    def pids(self) -> list[int]:
+        """Process ids of the workers, once all of them are up."""
+        return self._ray.get([actor.ready.remote() for actor in self._actors])
+
+    def close(self) -> None:
+        if self._session is not None:
+            session, self._session = self._session, None
+            session.__exit__(None, None, None)
+
+    def deliver(self, messages: list[Message]) -> Iterator[Message]:
+        by_id = {message.metadata.message_id: message for message in messages}
+        queues = [deque() for _ in range(self.workers)]
+        for batch in self._batches(messages):
+            queues[batch.worker].append(batch)
+        flying: dict[object, Batch] = {}
+        while any(queues) or flying:
+            self._launch(queues, flying)
+            if not flying:
+                continue
+            done, _ = self._ray.wait(list(flying), num_returns=1)
+            batch = flying.pop(done[0])
+            try:
+                answers = self._ray.get(done[0])
+            except self._ray.exceptions.RayActorError:
+                lost = [batch, *(flying.pop(ref) for ref in [r for r, b in flying.items() if b.worker == batch.worker])]
+                self._actors[batch.worker] = self._spawn()
+                self.replaced += 1
+                for again in lost:
+                    queues[batch.worker].extendleft(reversed(self._after_death(again)))
+                continue
+            for name, content in answers:
+                yield flower.reply(by_id[name], content)
+        for message in messages:
+            if flower.node_index(message.metadata.dst_node_id) in self.quarantined:
+                yield flower.reply(message, flower.NODE_UNAVAILABLE)
+
+    def _launch(self, queues: list[deque], flying: dict[object, Batch]) -> None:
+        for worker, queue in enumerate(queues):
+            mine = [batch for batch in flying.values() if batch.worker == worker]
+            while queue and len(mine) < IN_FLIGHT and not any(batch.kills for batch in mine):
+                if queue[0].kills and mine:
+                    break  # a suspect flies alone, so that nobody else is blamed for a death
+                batch = queue.popleft()
+                batch.messages = [m for m in batch.messages
+                                  if flower.node_index(m.metadata.dst_node_id) not in self.quarantined]
+                if not batch.messages:
+                    continue
+                items = [(m.metadata.message_id, m.metadata.dst_node_id) for m in batch.messages]
+                flying[self._actors[worker].run.remote(batch.content, batch.kind, batch.group, items)] = batch
+                mine.append(batch)
+
+    def _after_death(self, batch: Batch) -> list[Batch]:
+        batch.kills += 1
+        if len(batch.messages) == 1 and batch.kills > KILLS_BEFORE_QUARANTINE:
+            self.quarantined.add(flower.node_index(batch.messages[0].metadata.dst_node_id))
+            return []
+        if len(batch.messages) > 1 and batch.kills >= KILLS_BEFORE_QUARANTINE:
+            halves = batch.halves()
+            for half in halves:
+                half.kills = 1 if len(half.messages) == 1 else batch.kills - 1
+            return halves
+        return [batch]
+
+    def _batches(self, messages: list[Message]) -> Iterator[Batch]:
+        shared: dict[int, object] = {}
+        groups: dict[tuple, list[Message]] = {}
+        for message in messages:
+            content = message.content
+            if id(content) not in shared:
+                shared[id(content)] = self._ray.put(content)
+            bucket = self._buckets[flower.node_index(message.metadata.dst_node_id)]
+            key = (id(content), message.metadata.message_type, message.metadata.group_id, bucket)
+            groups.setdefault(key, []).append(message)
+        open_batches: dict[tuple, Batch] = {}
+        for key in sorted(groups, key=lambda k: k[1:]):
+            content, kind, group, bucket = key
+            worker = bucket % self.workers
+            at = (content, kind, group, worker)
+            batch = open_batches.setdefault(at, Batch(worker, shared[content], kind, group, []))
+            batch.messages.extend(groups[key])
+            if len(batch.messages) >= self.batch:
+                yield open_batches.pop(at)
+        yield from open_batches.values()
+
+    def _spawn(self):
+        return self._actor.remote(self._factory, self.count)

@@ -1,0 +1,141 @@
+"""Grids: the same Flower app gives the same answers in this process and in Ray actors, whoever dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedenergy.federation import flower_adapter as flower
+from fedenergy.federation.local_grid import LocalGrid
+from fedenergy.federation.shard import Client
+
+COUNT = 40
+
+
+def answer(message: Message, context: Context) -> Message:
+    index = context.node_config["partition-id"]
+    asked = message.content["ask"]
+    fatal = Path(str(asked["folder"]))
+    if (fatal / f"always-{index}").exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+    if (fatal / f"once-{index}").exists():
+        (fatal / f"once-{index}").unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+    if asked.get("raise") == index:
+        raise RuntimeError("reading 3.14159 is secret")
+    seen = context.state.get("seen", MetricRecord({"n": 0}))
+    context.state["seen"] = MetricRecord({"n": seen["n"] + 1})
+    return Message(RecordDict({"out": MetricRecord({"index": index, "calls": context.state["seen"]["n"]})}),
+                   reply_to=message)
+
+
+def make_client() -> Client:
+    app = ClientApp()
+    app.query("ping")(answer)
+    app.query("many")(answer)
+
+    def many(messages, contexts):
+        return [answer(message, context) for message, context in zip(messages, contexts, strict=True)]
+
+    return Client(app, {"query.many": many})
+
+
+def ask(grid, kind="query.ping", **config) -> list[Message]:
+    content = RecordDict({"ask": ConfigRecord({"folder": "/nonexistent", **config})})
+    return grid.send_and_receive([flower.instruction(content, node, kind, "1") for node in grid.get_node_ids()])
+
+
+def indices(replies) -> list[int]:
+    return [reply.content["out"]["index"] for reply in replies if reply.has_content()]
+
+
+@pytest.fixture(scope="module")
+def ray_grid():
+    from fedenergy.federation.ray_grid import RayGrid
+
+    grid = RayGrid(make_client, COUNT, placement=lambda index: index % 8, workers=2, batch=4)
+    yield grid
+    grid.close()
+
+
+@pytest.mark.parametrize("kind", ["query.ping", "query.many"])
+def test_every_node_answers_in_order_and_keeps_its_state(kind, ray_grid):
+    for grid in (LocalGrid(make_client(), COUNT), ray_grid):
+        first = ask(grid, kind)
+        second = ask(grid, kind)
+        assert indices(first) == indices(second) == list(range(COUNT))
+        assert [b.content["out"]["calls"] - a.content["out"]["calls"] for a, b in zip(first, second)] == [1] * COUNT
+
+
+@pytest.mark.parametrize("kind", ["query.ping", "query.many"])
+def test_an_exception_is_one_nodes_error_code_without_text(kind, ray_grid):
+    for grid in (LocalGrid(make_client(), COUNT), ray_grid):
+        replies = ask(grid, kind, **{"raise": 7})
+        assert indices(replies) == [i for i in range(COUNT) if i != 7]
+        assert replies[7].error.code == flower.CLIENT_RAISED
+        assert replies[7].error.reason is None
+
+
+def test_handlers_cannot_change_what_others_receive():
+    app = ClientApp()
+
+    @app.query("spoil")
+    def spoil(message, context):
+        clean = message.content["ask"]["x"]
+        message.content["ask"]["x"] = -1
+        return Message(RecordDict({"out": MetricRecord({"index": clean})}), reply_to=message)
+
+    grid = LocalGrid(Client(app), 3)
+    content = RecordDict({"ask": ConfigRecord({"x": 5}), "arrays": ArrayRecord()})
+    replies = grid.send_and_receive([flower.instruction(content, node, "query.spoil", "") for node in grid.get_node_ids()])
+    assert indices(replies) == [5, 5, 5]
+
+
+def test_a_message_to_a_node_that_does_not_exist_is_refused():
+    grid = LocalGrid(make_client(), 3)
+    with pytest.raises(ValueError, match="nodes 2 to 4"):
+        grid.send_and_receive([flower.instruction(RecordDict(), 99, "query.ping", "")])
+
+
+def test_an_empty_grid_is_refused():
+    with pytest.raises(ValueError, match="at least one household"):
+        LocalGrid(make_client(), 0)
+
+
+def test_a_killed_worker_is_replaced_and_all_homes_answer(ray_grid):
+    os.kill(ray_grid.pids()[0], signal.SIGKILL)
+    assert indices(ask(ray_grid)) == list(range(COUNT))
+    assert indices(ask(ray_grid)) == list(range(COUNT))
+
+
+def test_a_home_that_dies_once_answers_in_the_end(ray_grid, tmp_path):
+    (tmp_path / "once-5").touch()
+    assert indices(ask(ray_grid, folder=str(tmp_path))) == list(range(COUNT))
+    assert not ray_grid.quarantined
+
+
+def test_a_home_that_always_kills_its_worker_is_quarantined_alone(ray_grid, tmp_path):
+    (tmp_path / "always-9").touch()
+    replies = ask(ray_grid, folder=str(tmp_path))
+    assert indices(replies) == [i for i in range(COUNT) if i != 9]
+    assert replies[9].error.code == flower.NODE_UNAVAILABLE
+    assert ray_grid.quarantined == {9}
+    ray_grid.quarantined.clear()
+
+
+def test_ray_is_private(ray_grid):
+    assert os.environ["RAY_AUTH_MODE"] == "token"
+    assert len(os.environ["RAY_AUTH_TOKEN"]) == 64
+
+
+def test_a_cluster_without_token_authentication_is_refused(monkeypatch):
+    from fedenergy.federation.ray_grid import RayGrid
+
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    with pytest.raises(ValueError, match="RAY_AUTH_MODE=token"):
+        RayGrid(make_client, 1, placement=lambda index: 0, address="auto")
