@@ -1,0 +1,128 @@
+"""Explain: the task in which every home explains its own consumption (the HXAI source, section III)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedenergy import ids
+from fedenergy.box.box import Answer, Box, answer_many
+from fedenergy.box.query import SealedQuery
+from fedenergy.explain.summary import Explainer
+from fedenergy.households.household import MINUTES_PER_DAY
+from fedenergy.households.population import Population
+from fedenergy.privacy.noise_free import NoiseFree
+from fedenergy.windows import round_windows
+
+MAX_CACHED = 2_000_000
+_EXPLAINER = tuple(field.name for field in fields(Explainer))
+_cache: OrderedDict[bytes, tuple[NoiseFree, str]] = OrderedDict()  # of this process's homes; never serialised
+
+
+class RoundWindow(NamedTuple):
+    """rows: steps [first, last) that are explained; blocks: days [first, last) that they read, since 1970 where the
+    population has one start, else of the record."""
+
+    rows: tuple[int, int]
+    blocks: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Explain:
+    """Boosted trees on lagged readings -> TreeSHAP -> S_i[k] = sum over t of phi[t, k] x[t, k].
+
+    lags          hours back from the hour that is predicted; whole steps of the record
+    clip          C: l1 bound of a home's S_i, kWh^2. Public: from ratings or public data, never max ||S_i||
+    trees, depth, bins, learning_rate   of the boosted trees
+    observed      x at t ("now") or the lagged value that fed the feature ("lagged")
+    coordinates   "appliance": lags of a channel are added up; "feature_lag": every lagged feature by itself
+    engine        "auto", "tables" (leaf-pattern tables) or "xgboost"; equal to 1e-5
+    """
+
+    lags: tuple[int, ...] = (1, 24, 168)
+    clip: float = 50.0
+    trees: int = 100
+    depth: int = 4
+    bins: int = 64
+    learning_rate: float = 0.3
+    observed: str = "now"
+    coordinates: str = "appliance"
+    engine: str = "auto"
+
+    kinds = ("appliances",)
+    unit = "kWh^2"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lags", tuple(self.lags))
+        if not isinstance(self.clip, int | float) or isinstance(self.clip, bool) or not 0 < self.clip < 1e12:
+            raise ValueError(f"clip = {self.clip!r} is not a bound: use a finite number of kWh^2 above 0")
+        self.explainer  # noqa: B018 - its own checks, now rather than in a worker
+
+    @property
+    def explainer(self) -> Explainer:
+        return _explainer(self)
+
+    def coordinate_names(self, population: Population) -> tuple[str, ...]:
+        """Names of the released coordinates."""
+        return tuple(self.explainer.names(population.channels, tuple(getattr(population, "feature_names", ()))))
+
+    def windows(self, population: Population, rounds: int, repeat: str) -> Sequence[RoundWindow]:
+        """What each round explains; see fedenergy.windows.round_windows."""
+        minutes = population.step_minutes
+        reach = self.explainer.max_lag(minutes)
+        found = round_windows(population.steps, reach, MINUTES_PER_DAY // minutes, rounds, repeat)
+        start = getattr(population, "start", None)
+        day = int(np.datetime64(start, "D").astype(int)) if start else 0
+        return [RoundWindow((window.first_row, window.last_row), (day + window.block_from, day + window.block_to))
+                for window in found]
+
+    def identity(self) -> Mapping[str, Any]:
+        """Every argument that changes an answer; `engine` does not."""
+        return {"use": "fedenergy:Explain"} | {k: v for k, v in asdict(self).items() if k != "engine"}
+
+    def answer_many(self, boxes: Sequence[Box], queries: Sequence[SealedQuery], *, seed: int,
+                    parties: int = 0) -> list[Answer]:
+        """One answer per box; summaries are kept, so that asking again does not fit again."""
+        return answer_many(boxes, queries, self._summaries, seed=seed, parties=parties)
+
+    def _summaries(self, boxes: Sequence[Box], queries: Sequence[SealedQuery]) -> list[tuple[NoiseFree, str]]:
+        found = []
+        for box, query in zip(boxes, queries, strict=True):
+            key = ids.digest(b"fe.summary.1", [_family(box.world), box.id, query.rows])
+            if key not in _cache:
+                _cache[key] = self._summary(box, query)
+                if len(_cache) > MAX_CACHED:
+                    _cache.popitem(last=False)
+            found.append(_cache[key])
+        return found
+
+    def _summary(self, box: Box, query: SealedQuery) -> tuple[NoiseFree, str]:
+        """S_i and a note for the inside view.
+
+        A record that cannot be explained (too few readings in the window) gives zeros, noised like any other: a refusal
+        would tell the outside something about the data.
+        """
+        household = box.load()
+        try:
+            summary = self.explainer.summary(household, slice(*query.rows))
+        except ValueError as error:
+            return NoiseFree(np.zeros(len(box.world.coordinates))), f"no summary, zeros instead: {error}"
+        return NoiseFree(summary.values), summary.reason
+
+
+@lru_cache(maxsize=64)
+def _explainer(task: Explain) -> Explainer:
+    values = asdict(task)
+    return Explainer(**{name: values[name] for name in _EXPLAINER if name in values})
+
+
+@lru_cache(maxsize=64)
+def _family(world) -> str:
+    """What a summary depends on besides home and window: the data and the model, not the clip."""
+    task = {k: v for k, v in world.task.identity().items() if k != "clip"}
+    return ids.digest(b"fe.family.1", [world.population.identity(), task]).hex()
