@@ -1,1 +1,50 @@
-"""fedenergy: federated simulation of private household energy."""
+"""fedenergy: federated simulation of private household energy.
+
+Names are loaded when first used, so that `import fedenergy` stays light.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_HOME = {
+    "Agreement": "box.agreement",
+    "AgreementTerms": "box.agreement",
+    "BoundedSearch": "box.policies",
+    "Case": "box.policy",
+    "Counter": "box.policy",
+    "Explain": "explain.task",
+    "Fixed": "box.policies",
+    "Household": "households.household",
+    "Offer": "box.policy",
+    "Policy": "box.policy",
+    "Population": "households.population",
+    "Query": "box.query",
+    "Refuse": "box.policy",
+    "Release": "privacy.trust",
+    "Report": "report.report",
+    "Strict": "box.policies",
+    "ZoneStrategy": "federation.strategy",
+    "appliance_homes": "households.datasets",
+    "compare": "api",
+    "london_households": "households.datasets",
+    "run": "api",
+    "simulate_households": "households.simulate",
+    "uci_windows": "households.datasets",
+}
+
+__all__ = sorted(_HOME)
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'fedenergy' has no attribute {name!r}")
+    value = getattr(import_module(f"fedenergy.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

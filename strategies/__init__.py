@@ -1,0 +1,1 @@
+"""Aggregation strategies of the zone: one file each, real Flower strategies over a pure function."""

@@ -15,6 +15,7 @@ QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray's new default; without it Ray warns at every start
 }
 for _name, _value in QUIET.items():
     os.environ.setdefault(_name, _value)

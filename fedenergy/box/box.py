@@ -1,0 +1,239 @@
+"""The Private Data Box: from a sealed query to the one envelope that may leave the home, or `refused`.
+
+Order, for every home: the stored answer of the same query -> agreement -> policy -> summary -> grid -> clip -> one
+ledger transaction (charge, noise, store) -> envelope -> gate. A refusal is decided from the agreement, the ledger and
+public state, before anything is fitted; its reason stays inside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from fedenergy.box.admission import Authenticator, BoxKey, Clock, check_query
+from fedenergy.box.agreement import Agreement
+from fedenergy.box.ledger import Charge, Ledger, LedgerBroken, LedgerUnavailable
+from fedenergy.box.policy import OFFER, Case, PolicyError, Public, decide
+from fedenergy.box.query import SealedQuery
+from fedenergy.box.world import SECURE, World
+from fedenergy.households.household import Household
+from fedenergy.privacy.mechanisms import Laplace
+from fedenergy.privacy.noise import noise_from
+from fedenergy.privacy.noise_free import NoiseFree
+from fedenergy.privacy.secure_sum import laplace_share, pad, seal
+from fedenergy.privacy.trust import CURATOR, LOCAL, OPEN, SUM, Deposit, Envelope, Plain, Release, Share, check_envelope
+
+RELATION = "replace-one"
+MICRO = 1_000_000
+ENROLMENT_SEED = 0  # keys of simulated homes: the same in every study, stamped by the Authenticator
+CLOCK = Clock()
+Summarise = Callable[[Sequence["Box"], Sequence[SealedQuery]], Sequence[tuple[NoiseFree, str]]]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a box gives: an envelope, or none with the code and the reason that stay inside."""
+
+    household: str
+    envelope: Envelope | None
+    code: str
+    reason: str = ""
+
+
+class Box:
+    """One home's box. Holds its agreement; loads readings only while it answers."""
+
+    def __init__(self, world: World, index: int) -> None:
+        self.world, self.index = world, index
+        self.id = world.population.ids[index]
+
+    def load(self) -> Household:
+        """The readings. Nothing of them leaves but through an envelope."""
+        return self.world.population.load(self.index)
+
+    @cached_property
+    def agreement(self) -> Agreement:
+        """The signed agreement, bound to this box's key and verified when first read."""
+        world = self.world
+        seed = None if world.noise == SECURE else ENROLMENT_SEED
+        terms = replace(world.terms, trust=(*world.terms.trust, OPEN)) if world.open else world.terms
+        authenticator = _authenticator(seed)
+        signed = authenticator.issue(self.id, _box_key(self.id, seed), terms, unit=world.population.unit)
+        return Agreement.verify(signed.to_bytes(), authenticator.public_key)
+
+
+@lru_cache(maxsize=2)
+def _authenticator(seed: int | None) -> Authenticator:
+    return Authenticator(seed)
+
+
+@lru_cache(maxsize=65_536)  # a home has one box key per process, whichever worlds it plays in
+def _box_key(household: str, seed: int | None) -> BoxKey:
+    return BoxKey(household, seed)
+
+
+@lru_cache(maxsize=4)
+def open_ledger(folder: Path) -> Ledger:
+    """This process's handle on a ledger folder."""
+    return Ledger(folder)
+
+
+def consider(boxes: Sequence[Box], queries: Sequence[SealedQuery], ledger: Ledger) -> list[int | Answer]:
+    """Each home's decision, from agreement, ledger and public state alone: granted micro-epsilon, or why not."""
+    scopes = [(box.id, None if box.world.noise == SECURE else query.cell)
+              for box, query in zip(boxes, queries, strict=True)]
+    now = CLOCK.read(int(time.time()))
+    try:
+        spent = ledger.spent_many(scopes)
+    except (LedgerBroken, LedgerUnavailable):
+        if len(boxes) == 1:
+            return [Answer(boxes[0].id, None, "broken", "ledger file missing, older than its receipts, or damaged")]
+        return [consider([box], [query], ledger)[0] for box, query in zip(boxes, queries, strict=True)]
+    return [_consider(box, query, spent[scope], now)
+            for box, query, scope in zip(boxes, queries, scopes, strict=True)]
+
+
+def _consider(box: Box, query: SealedQuery, spent: int, now: int) -> int | Answer:
+    agreement = box.agreement
+    if (refusal := check_query(agreement, query, now, household=box.id)) is not None:
+        return Answer(box.id, None, refusal.code, refusal.reason)
+    if query.trust == OPEN:
+        return query.epsilon_micro
+    left = max(0, agreement.cap_micro - spent)
+    public = Public(N=query.homes, d=len(box.world.coordinates), clip=query.clip, trust=query.trust)
+    case = Case(query=query.query, agreement=agreement, spent=Decimal(spent) / MICRO, remaining=Decimal(left) / MICRO,
+                public=public)
+    try:
+        decision = decide(box.world.policy, case)
+    except PolicyError as error:
+        return Answer(box.id, None, "policy_error", str(error))
+    if decision.action != OFFER:
+        return Answer(box.id, None, decision.code, decision.reason)
+    return decision.epsilon_micro
+
+
+def answer_many(boxes: Sequence[Box], queries: Sequence[SealedQuery], summarise: Summarise, *, seed: int,
+                parties: int = 0) -> list[Answer]:
+    """Answer one query per box, in order: the natural way for data.
+
+    summarise   computes the noise-free summaries (d,) of the boxes that will answer, each with a note for the inside
+    seed        of simulated noise; not used when the world's noise is secure
+    parties     trust "sum": how many homes accepted, fixed before any share is drawn
+    Guarantee: replace-one epsilon as charged; nothing is returned before its charge is durable.
+    """
+    if not boxes:
+        return []
+    ledger = open_ledger(boxes[0].world.ledger)
+    answers: list[Answer | None] = [None] * len(boxes)
+    stored = ledger.lookup([(box.id, query.id) for box, query in zip(boxes, queries, strict=True)])
+    fresh = []
+    for at, (box, query) in enumerate(zip(boxes, queries, strict=True)):
+        row = stored.get((box.id, query.id))
+        if row is not None and query.trust in (LOCAL, SUM):
+            answers[at] = _stored_answer(box, query, row)
+        else:
+            fresh.append(at)
+    decided = consider([boxes[at] for at in fresh], [queries[at] for at in fresh], ledger)
+    granted: dict[int, int] = {}
+    for at, decision in zip(fresh, decided, strict=True):
+        row = stored.get((boxes[at].id, queries[at].id))
+        if row is not None:  # a Deposit or Plain asked again: charged already, so recomputed and checked
+            granted[at] = row.epsilon_micro or queries[at].epsilon_micro
+        elif isinstance(decision, Answer):
+            answers[at] = decision
+        else:
+            granted[at] = decision
+    if granted:
+        _settle(boxes, queries, granted, summarise, seed, parties, ledger, answers)
+    return answers
+
+
+def _settle(boxes, queries, granted, summarise, seed, parties, ledger, answers) -> None:
+    order = list(granted)
+    summaries = summarise([boxes[at] for at in order], [queries[at] for at in order])
+    outbound = [_Outbound(boxes[at], queries[at], granted[at], summary, seed, parties)
+                for at, (summary, _) in zip(order, summaries, strict=True)]
+    outcomes = ledger.settle([item.charge() for item in outbound], lambda i: outbound[i].payload())
+    for at, item, outcome, (_, note) in zip(order, outbound, outcomes, summaries, strict=True):
+        box = boxes[at]
+        if outcome.status in ("charged", "stored"):
+            answers[at] = Answer(box.id, item.envelope(outcome.payload), outcome.status, note)
+        else:
+            answers[at] = Answer(box.id, None, outcome.status, outcome.reason)
+
+
+class _Outbound:
+    """One home's answer on its way out: clipped integers inside, one envelope outside."""
+
+    def __init__(self, box: Box, query: SealedQuery, granted: int, summary: NoiseFree, seed: int, parties: int) -> None:
+        self.box, self.query, self.granted, self.summary = box, query, granted, summary
+        self.seed, self.parties = seed, parties
+        self.mechanism = Laplace(query.clip)
+
+    def charge(self) -> Charge:
+        world, query = self.box.world, self.query
+        first, last = query.blocks
+        return Charge(household=self.box.id, query_id=query.id, content_digest=query.content_digest, cell=query.cell,
+                      block_from=first, block_to=last, unit=world.population.unit, relation=RELATION,
+                      mechanism=query.mechanism, trust=query.trust,
+                      epsilon_micro=None if query.trust == OPEN else self.granted,
+                      cap_micro=self.box.agreement.cap_micro, all_cells=world.noise == SECURE)
+
+    def payload(self) -> bytes:
+        """Called inside the ledger's transaction: the bytes that are stored and, but for a digest, sent."""
+        query, source = self.query, noise_from(self.box.world.noise, self.seed).source(self.box.id, self.query.id)
+        if query.trust == LOCAL:
+            return self.mechanism.release(self.summary, source, self.granted).astype("<f8").tobytes()
+        if query.trust == SUM:
+            size = len(self.box.world.coordinates)
+            share = laplace_share(source, self.mechanism.scale(query.epsilon_micro), self.parties, size)
+            mask = pad(self.box.world.key("pad", self.box.id), self.box.id, query.id, size)
+            z = self.mechanism.grid.encode(self.summary, self._bound)
+            return seal(z, share, mask).astype("<u8").tobytes()
+        return self._digest()
+
+    def envelope(self, payload: bytes) -> Envelope:
+        """The envelope of the query's trust mode, through the gate."""
+        box, query = self.box, self.query
+        if query.trust in (LOCAL, SUM):
+            return _from_payload(box, query, self.granted, payload)
+        if payload != self._digest():
+            raise ValueError(f"household {box.id}: its data changed since this query was charged; ask with --fresh")
+        if query.trust == CURATOR:
+            return _gate(Deposit(box.id, query.id, self.granted, self.mechanism.deposit(self.summary, self._bound)),
+                         box, query)
+        return _gate(Plain(box.id, query.id, None, self.mechanism.plain(self.summary)), box, query)
+
+    @property
+    def _bound(self) -> int:
+        """K_i: where one noise is scaled to the epsilon asked, a home that grants less is clipped to less."""
+        return self.mechanism.grid.bound_for(self.granted, self.query.epsilon_micro)
+
+    def _digest(self) -> bytes:
+        key = self.box.world.key("digest", self.box.id)
+        deposit = self.mechanism.deposit(self.summary, self._bound)
+        return hashlib.blake2b(deposit.astype("<i8").tobytes(), key=key, digest_size=32).digest()
+
+
+def _stored_answer(box: Box, query: SealedQuery, row) -> Answer:
+    if row.content_digest != query.content_digest:
+        return Answer(box.id, None, "conflict", "this query id was answered before with another content")
+    return Answer(box.id, _from_payload(box, query, row.epsilon_micro, row.payload), "stored")
+
+
+def _from_payload(box: Box, query: SealedQuery, epsilon_micro: int, payload: bytes) -> Envelope:
+    kind, dtype = (Release, "<f8") if query.trust == LOCAL else (Share, "<u8")
+    values = np.frombuffer(payload, dtype).astype(kind.dtype)
+    return _gate(kind(box.id, query.id, epsilon_micro, values), box, query)
+
+
+def _gate(envelope: Envelope, box: Box, query: SealedQuery) -> Envelope:
+    """The one way out of a box."""
+    return check_envelope(envelope, query.trust, len(box.world.coordinates), query.grid)

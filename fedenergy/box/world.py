@@ -1,0 +1,98 @@
+"""A world: everything that a worker needs to open the boxes of one population, and nothing noise-free."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fedenergy import ids
+from fedenergy.box.agreement import AgreementTerms
+from fedenergy.box.policy import Policy
+from fedenergy.households.population import Population
+
+if TYPE_CHECKING:
+    from fedenergy.box.box import Answer, Box
+    from fedenergy.box.query import SealedQuery
+
+SIMULATION, SECURE = "simulation", "secure"
+
+
+class Task(Protocol):
+    """What the homes compute. Answers many homes at once; one home at a time is the n = 1 case.
+
+    kinds      query kinds that it answers
+    clip       l1 bound C of a home's summary, in the summary's unit
+    unit       of the summary's values, for tables
+    """
+
+    kinds: tuple[str, ...]
+    clip: float
+    unit: str
+
+    def coordinate_names(self, population: Population) -> tuple[str, ...]:
+        """Names of the d released coordinates."""
+        ...
+
+    def windows(self, population: Population, rounds: int, repeat: str) -> Sequence[Any]:
+        """The window of each round: .rows (first, last) steps and .blocks (first, last) days, half-open."""
+        ...
+
+    def answer_many(self, boxes: Sequence[Box], queries: Sequence[SealedQuery], **extra: Any) -> list[Answer]:
+        """One answer per box, in order."""
+        ...
+
+    def identity(self) -> Mapping[str, Any]:
+        """Arguments, JSON values only: part of the query id."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """The homes of one population with one task, policy and agreement.
+
+    noise    "simulation" (seeded, stamped as not private) or "secure" (from the operating system)
+    ledger   folder of the charges; secret: 32 bytes from which enrolment keys follow (agreements, pads, digests)
+    open     the agreements of this world also grant trust "open": the oracle's world
+    """
+
+    population: Population
+    task: Task
+    policy: Policy
+    terms: AgreementTerms
+    ledger: Path
+    noise: str = SIMULATION
+    open: bool = False
+    secret: bytes = field(default=b"", repr=False)
+
+    def __post_init__(self) -> None:
+        if self.noise not in (SIMULATION, SECURE):
+            raise ValueError(f"[privacy] noise = {self.noise!r}: use simulation (seeded, reproducible, not private) "
+                             "or secure (drawn from the operating system)")
+
+    @cached_property
+    def coordinates(self) -> tuple[str, ...]:
+        return tuple(self.task.coordinate_names(self.population))
+
+    def key(self, purpose: str, household: str = "") -> bytes:
+        """A 32-byte key of this enrolment, by purpose and home (keyed BLAKE2b of the secret)."""
+        return hashlib.blake2b(ids.canon([purpose, household]), key=self.secret, digest_size=32).digest()
+
+
+def enrolment_secret(noise: str, folder: Path) -> bytes:
+    """The secret of an enrolment: fixed in a simulation; from the operating system, kept in the ledger, if secure."""
+    if noise == SIMULATION:
+        return ids.digest(b"fe.enrol.1", "simulation", 32)
+    path = folder / "enrolment.key"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(os.urandom(32))
+            file.flush()
+            os.fsync(file.fileno())
+    return path.read_bytes()

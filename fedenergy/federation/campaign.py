@@ -1,0 +1,259 @@
+"""The campaign loop: rounds of configure, exchange and aggregate for several strategies at once, paired and resumable.
+
+Flower's own Strategy.start cannot resume and asks the homes anew for every strategy. Here the strategies of one cell
+share its releases, and each round ends in a checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from fedenergy import ids
+from fedenergy.box.admission import Admission, DataDealer, QuerierPolicy
+from fedenergy.box.query import Query, SealedQuery
+from fedenergy.box.world import World
+from fedenergy.box.zone_store import ZoneStore
+from fedenergy.errors import ConfigError, RunFailed
+from fedenergy.federation import records
+from fedenergy.federation.flower_adapter import instruction, node_id, quiet_flower
+from fedenergy.federation.freeze import dump_arrays, freeze, load_arrays, thaw
+from fedenergy.federation.trust_grid import Crossings, Exchange, TrustGrid
+from fedenergy.privacy.epsilon import text
+from fedenergy.privacy.mechanisms import NoiseGrid
+from fedenergy.privacy.trust import LOCAL, OPEN, TRUST_MODES, check_trust
+
+NO_NOISE = "none"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One strategy of a study: a label for tables, and how to make a fresh one."""
+
+    label: str
+    build: Callable[[], Strategy]
+    trust: str | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """One combination of the varied keys, with one seed: its strategies run side by side, round by round."""
+
+    name: str
+    keys: Mapping[str, Any]
+    world: World
+    number: int
+    oracle: tuple[World, int] | None
+    query: Query
+    policy: str
+    seed: int
+    entries: Sequence[Entry]
+    max_failures: float = 0.0
+
+
+@dataclass
+class State:
+    """What a part has done so far; the checkpoint is its JSON form."""
+
+    round: int = 0
+    rows: list[list] = field(default_factory=list)
+    zones: list[dict] = field(default_factory=list)
+    cells: dict[str, dict] = field(default_factory=dict)
+    arrays: dict[str, dict] = field(default_factory=dict)
+    strategies: dict[str, dict] = field(default_factory=dict)
+    crossings: dict[str, dict] = field(default_factory=dict)
+
+
+def declared(strategy: Strategy, override: str | None = None) -> tuple[str, str, str]:
+    """(trust, mechanism, returns) of a strategy: its class attributes, or the defaults that make stock ones safe."""
+    trust = check_trust(override or getattr(strategy, "trust", LOCAL))
+    mechanism = NO_NOISE if trust == OPEN else getattr(strategy, "mechanism", "laplace")
+    return trust, mechanism, getattr(strategy, "returns", "mean")
+
+
+def cell_of(part: Part, trust: str, mechanism: str) -> str:
+    """The part's cell for a trust mode and mechanism: its own world, with its own budgets."""
+    return ids.cell_id({"trust": trust, "mechanism": mechanism, "policy": part.policy,
+                        "epsilon": text(part.query.epsilon_micro), "seed": part.seed, "vary": part.keys})
+
+
+def sealer(part: Part, world: World, trust: str, mechanism: str, cell: str, round_index: int, window):
+    """A function that seals the part's query for the homes asked."""
+    grid = NoiseGrid(world.task.clip)
+
+    def seal(homes: Sequence[str]) -> SealedQuery:
+        return part.query.sealed(task=world.task.identity(), population=world.population.identity(), window=window,
+                                 grid=grid.step, clip=world.task.clip, trust=trust, mechanism=mechanism, cell=cell,
+                                 round=round_index, homes=homes)
+    return seal
+
+
+class Campaign:
+    """Plays one part: its rounds, all strategies side by side.
+
+    score     (released, truth) -> metrics; see fedenergy.federation.scores
+    observe   told every exchange's releases, to be kept with the run
+    """
+
+    def __init__(self, part: Part, grid: Grid, zones: ZoneStore, checkpoint: Path, score: Callable[..., dict],
+                 observe: Callable[..., None], spent: Callable[[str], tuple[float, float]],
+                 truths: dict[str, dict[str, np.ndarray]]) -> None:
+        self.part, self.grid, self.zones, self.checkpoint = part, grid, zones, checkpoint
+        self.score, self.observe, self.spent, self.truths = score, observe, spent, truths
+        self.state = load_state(checkpoint) or State()
+        self.strategies = {entry.label: entry.build() for entry in part.entries}
+        for label, frozen in self.state.strategies.items():
+            thaw(frozen, self.strategies[label])
+        homes = len(part.world.population)
+        for label, strategy in self.strategies.items():
+            if (least := getattr(strategy, "min_available_nodes", 0)) > homes:
+                raise ConfigError(f"strategy {label} waits for min_available_nodes = {least} homes, but the population "
+                                  f"has {homes}: it would wait for ever; lower it or raise population.count")
+
+    def play(self, advance: Callable[..., None]) -> State:
+        """All rounds that are not done yet. Each ends with a durable checkpoint."""
+        part = self.part
+        windows = part.world.task.windows(part.world.population, part.query.rounds, part.query.repeat)
+        start = np.zeros(len(part.world.coordinates))
+        for index in range(self.state.round, part.query.rounds):
+            crossings = Crossings()
+            exchange = Exchange(self.grid, part.world, part.number, part.seed, self.zones, crossings)
+            truth = self._truth(index, windows[index], crossings)
+            for entry in part.entries:
+                self._turn(entry, index, windows[index], exchange, truth, start, advance)
+            self.observe(part, index, exchange)
+            self.state.round = index + 1
+            self.state.strategies = {label: freeze(strategy) for label, strategy in self.strategies.items()}
+            merge(self.state.crossings, crossings)
+            save_state(self.checkpoint, self.state)
+        return self.state
+
+    def _turn(self, entry: Entry, index: int, window, exchange: Exchange, truth, start, advance) -> None:
+        part, strategy = self.part, self.strategies[entry.label]
+        trust, mechanism, returns = declared(strategy, entry.trust)
+        cell = cell_of(part, trust, mechanism)
+        self.state.cells[cell] = {"trust": trust, "mechanism": mechanism, "policy": part.policy,
+                                  "epsilon": text(part.query.epsilon_micro), "seed": part.seed, **part.keys}
+        world = part.world
+        if trust == OPEN and part.oracle is not None:  # the only world whose agreements grant "open"
+            world, number = part.oracle
+            exchange = Exchange(self.grid, world, number, part.seed, self.zones, exchange.crossings)
+        grid = TrustGrid(exchange, trust, sealer(part, world, trust, mechanism, cell, index, window))
+        before = self.state.arrays.get(entry.label)
+        arrays = load_arrays(before) if before else ArrayRecord({records.SUMMARY: Array(start)})
+        with quiet_flower():
+            with seeded(cell, index, "configure"):
+                messages = list(strategy.configure_train(index + 1, arrays.copy(), ConfigRecord(), grid) or ())
+            self._admit(messages, grid)
+            replies = grid.send_and_receive(messages)
+            if grid.failed > part.max_failures * max(1, grid.asked):
+                raise RunFailed(f"{grid.failed} of {grid.asked} homes failed in round {index + 1} of {entry.label} "
+                                f"({part.name}), more than [engine] max_failures = {part.max_failures:g} allows")
+            with seeded(cell, index, "aggregate"):
+                result, _ = strategy.aggregate_train(index + 1, replies) if replies else (None, None)
+        released = None
+        if result is not None:
+            self.state.arrays[entry.label] = dump_arrays(result)
+            released = np.asarray(result[records.SUMMARY].numpy(), dtype=np.float64)
+            released = released * len(grid.answered) if returns == "mean" else released
+        mean, most = self.spent(cell) if trust != OPEN else (float("nan"), float("nan"))
+        values = {"answers": len(grid.answered), "refusals": grid.refused, "failures": grid.failed,
+                  "epsilon_spent_mean": mean, "epsilon_spent_max": most}
+        if truth is not None and released is not None:
+            scores, zone = self.score(released, truth, grid.answered)
+            values |= scores
+            self.state.zones.append({"cell": cell, "strategy": entry.label, "trust": trust,
+                                     "epsilon": part.query.epsilon, "seed": part.seed, "round": index + 1, **zone})
+        key = [cell, part.world.population.name, entry.label, part.policy, trust,
+               float("inf") if trust == OPEN else part.query.epsilon, 0.0, part.seed, index + 1]
+        self.state.rows += [[*key, metric, float(value)] for metric, value in values.items()]
+        advance(1, failures=grid.failed, refusals=grid.refused, epsilon_max=None if most != most else most)
+
+    def _admit(self, messages, grid: TrustGrid) -> None:
+        """The Data Dealer lets the querier's query through, by policy alone, before any home hears of it."""
+        terms = self.part.world.terms
+        policy = QuerierPolicy(terms.queriers, terms.purposes, terms.classes, TRUST_MODES)
+        verdict = DataDealer().admit(self.part.query, policy)
+        if messages and not isinstance(verdict, Admission):
+            raise RunFailed(f"the Data Dealer did not admit the query: {verdict.reason}")
+
+    def _truth(self, index: int, window, crossings: Crossings) -> dict[str, np.ndarray] | None:
+        """(2, d) per home, clipped and unclipped, asked on the same path under trust "open"; None without an oracle.
+
+        Neither epsilon nor the seed changes it, so the parts of a study share it.
+        """
+        if self.part.oracle is None:
+            return None
+        world, number = self.part.oracle
+        keys = {key: value for key, value in self.part.keys.items() if not key.startswith("query.")}
+        cell = ids.cell_id({"trust": OPEN, "mechanism": NO_NOISE, "policy": self.part.policy, "epsilon": "inf",
+                            "seed": 0, "vary": keys})
+        exchange = Exchange(self.grid, world, number, 0, self.zones, crossings)
+        query = sealer(self.part, world, OPEN, NO_NOISE, cell, index, window)([])
+        if query.id not in self.truths:
+            nodes = [node_id(home) for home in range(len(world.population))]
+            asked = exchange.ask(query, [instruction(RecordDict(), node, "train", str(index + 1)) for node in nodes])
+            if asked.refused or asked.failed:
+                raise RunFailed(f"the oracle has no answer from {asked.refused + asked.failed} of {len(nodes)} homes: "
+                                "see the inside view in the run folder, or set oracle = false")
+            self.truths[query.id] = {name: envelope.values for name, envelope in asked.envelopes.items()}
+        return self.truths[query.id]
+
+
+@contextmanager
+def seeded(cell: str, round_index: int, phase: str):
+    """Seed `random` and `np.random` by cell and round around a strategy's own code, and restore them after."""
+    state, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 - stock strategies draw from it
+    key = int.from_bytes(ids.digest(b"fe.strategy.1", [cell, round_index, phase], 4), "little")
+    random.seed(key)
+    np.random.seed(key)  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(state)
+        np.random.set_state(legacy)  # noqa: NPY002
+
+
+def merge(total: dict[str, dict], crossings: Crossings) -> None:
+    """Add one round's crossings to a part's."""
+    for name in ("envelopes", "refused", "errors", "zones"):
+        counts = total.setdefault(name, {})
+        for trust, count in getattr(crossings, name).items():
+            counts[trust] = counts.get(trust, 0) + count
+
+
+def save_state(path: Path, state: State) -> None:
+    """Write a checkpoint so that a crash leaves the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_durably(path, json.dumps(vars(state)).encode())
+
+
+def load_state(path: Path) -> State | None:
+    """The checkpoint, or None where there is none."""
+    return State(**json.loads(path.read_bytes())) if path.exists() else None
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Temporary file, fsync, rename, fsync of the folder."""
+    draft = path.with_name(path.name + ".tmp")
+    with open(draft, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(draft, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

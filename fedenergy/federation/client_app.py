@@ -1,0 +1,138 @@
+"""The household side: a Flower ClientApp whose handlers open boxes, one by one or many at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import traceback
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedenergy.box.box import Answer, Box, consider, open_ledger
+from fedenergy.box.query import QUERY_CLASSES, SealedQuery
+from fedenergy.box.world import World
+from fedenergy.federation import flower_adapter as flower
+from fedenergy.federation import records
+from fedenergy.federation.shard import Client
+
+ACCEPT, HELLO = "accept", "hello"
+TRAIN = "train"
+
+
+@dataclass(frozen=True, eq=False)
+class Homes:
+    """What a process needs to play households: the worlds, by number, and where the inside view is logged."""
+
+    worlds: tuple[World, ...]
+    inside: Path | None = None
+
+    def box(self, world: int, index: int) -> Box:
+        """The box of a home, opened once per process."""
+        if not 0 <= world < len(self.worlds):
+            raise ValueError(f"world {world} does not exist: there are {len(self.worlds)}")
+        return _box(self, world, index)
+
+    def log(self, entries: Iterable[dict]) -> None:
+        """Append to this process's inside view: codes and reasons that the outside never sees."""
+        lines = [json.dumps(entry, sort_keys=True) + "\n" for entry in entries]
+        if lines and self.inside is not None:
+            self.inside.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with open(self.inside / f"{os.getpid()}.jsonl", "a", encoding="utf-8") as file:
+                file.writelines(lines)
+
+
+@cache
+def _box(homes: Homes, world: int, index: int) -> Box:
+    return Box(homes.worlds[world], index)
+
+
+def make_client(homes: Homes) -> Client:
+    """The Client (ClientApp and batch handlers) of these homes; functools.partial(make_client, homes) is a factory."""
+    app = ClientApp()
+
+    def many(messages: Sequence[Message], contexts: Sequence[Context]) -> list[Message]:
+        indices = [index_of(context) for context in contexts]
+        replies: list[Message] = []
+        for query, extras, part in _runs(messages):
+            boxes = [homes.box(extras["world"], indices[at]) for at in part]
+            answers = boxes[0].world.task.answer_many(boxes, [query] * len(boxes), seed=extras["seed"],
+                                                      parties=extras["parties"])
+            homes.log(_refused(answers, query))
+            replies += [_reply(messages[at], answer, query) for at, answer in zip(part, answers, strict=True)]
+        return replies
+
+    def accept(messages: Sequence[Message], contexts: Sequence[Context]) -> list[Message]:
+        query, extras = records.read_query(messages[0].content)
+        boxes = [homes.box(extras["world"], index_of(context)) for context in contexts]
+        decisions = accept_many(boxes, query)
+        homes.log(_refused([d for d in decisions if d is not None], query))
+        return [flower.reply(message, records.acceptance(box.id, query.id) if decision is None
+                             else records.refusal(box.id, query.id))
+                for message, box, decision in zip(messages, boxes, decisions, strict=True)]
+
+    def one(handler):
+        return lambda message, context: handler([message], [context])[0]
+
+    app.train()(one(many))
+    app.query(ACCEPT)(one(accept))
+    for kind in QUERY_CLASSES:
+        app.query(kind)(one(many))
+
+    @app.query(HELLO)
+    def hello(message: Message, context: Context) -> Message:
+        return Message(RecordDict({HELLO: ConfigRecord({"index": index_of(context)})}), reply_to=message)
+
+    def failed(context: Context, error: BaseException) -> None:
+        homes.log([{"index": index_of(context), "code": "error", "reason": where(error)}])
+        if os.environ.get("FEDENERGY_DEBUG") == "1":
+            traceback.print_exception(error)
+
+    batch = {f"query.{kind}": many for kind in QUERY_CLASSES} | {TRAIN: many, f"query.{ACCEPT}": accept}
+    return Client(app, batch, failed)
+
+
+def accept_many(boxes: Sequence[Box], query: SealedQuery) -> list[Answer | None]:
+    """First phase of a sum: None where the home will take part, else its refusal. Nothing is charged or fitted."""
+    ledger = open_ledger(boxes[0].world.ledger)
+    stored = ledger.lookup([(box.id, query.id) for box in boxes])
+    decisions = consider(boxes, [query] * len(boxes), ledger)
+    return [decision if isinstance(decision, Answer) and (box.id, query.id) not in stored else None
+            for box, decision in zip(boxes, decisions, strict=True)]
+
+
+def index_of(context: Context) -> int:
+    """Household index of a node: Flower's partition id."""
+    return int(context.node_config["partition-id"])
+
+
+def where(error: BaseException) -> str:
+    """Type and place of an exception, without its text: texts may hold readings."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{place}"
+
+
+def _runs(messages: Sequence[Message]):
+    """Split a batch into runs that share a content: (query, extras, positions)."""
+    start = 0
+    for at in range(1, len(messages) + 1):
+        if at == len(messages) or messages[at].content is not messages[start].content:
+            query, extras = records.read_query(messages[start].content)
+            yield query, extras, range(start, at)
+            start = at
+
+
+def _reply(message: Message, answer: Answer, query: SealedQuery) -> Message:
+    content = (records.refusal(answer.household, query.id) if answer.envelope is None
+               else records.encode(answer.envelope))
+    return flower.reply(message, content)
+
+
+def _refused(answers: Sequence[Answer], query: SealedQuery) -> list[dict]:
+    return [{"household": a.household, "query_id": query.id, "cell": query.cell, "code": a.code, "reason": a.reason}
+            for a in answers if a.envelope is None or a.reason]

@@ -1,0 +1,183 @@
+"""From a config, or from objects in a notebook, to a plan: worlds, parts, strategies; checked before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from flwr.serverapp.strategy import Strategy
+
+from fedenergy import ids
+from fedenergy.box.agreement import AgreementTerms
+from fedenergy.box.policies import Fixed
+from fedenergy.box.query import Query
+from fedenergy.box.world import World, enrolment_secret
+from fedenergy.config import Config, Engine, Spec, StrategySpec, thaw
+from fedenergy.errors import ConfigError
+from fedenergy.federation.campaign import Entry, Part, declared
+from fedenergy.households.population import Population
+from fedenergy.privacy.trust import OPEN
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A study, ready to run.
+
+    name, title, text   run name, title, and the resolved config as TOML (empty for objects)
+    worlds              every combination of population, task, policy and agreement that occurs; the oracle's are open
+    parts               one per combination of the varied keys and seed
+    """
+
+    name: str
+    title: str
+    text: str
+    worlds: tuple[World, ...]
+    parts: tuple[Part, ...]
+    seeds: tuple[int, ...]
+    oracle: bool
+    noise: str
+    engine: Engine
+    out: Path
+    described: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def population(self) -> Population:
+        """The largest population of the study: its nodes are the grid's."""
+        return max((world.population for world in self.worlds), key=len)
+
+    @property
+    def ledger(self) -> Path:
+        return self.worlds[0].ledger
+
+
+def plan_from_config(config: Config, folder: Path, ledger: Path, fresh: int = 0) -> Plan:
+    """The plan of a config. Every mistake is a ConfigError; nothing is spent.
+
+    folder  of the run; ledger: folder of the charges; fresh: 0, or the number of the --fresh
+    """
+    secret = enrolment_secret(config.privacy.noise, ledger)
+    worlds: list[World] = []
+    known: dict[bytes, tuple[int, int | None]] = {}
+    parts = []
+    for variation in config.variations():
+        own = variation.config
+        key = ids.canon([own.population.identity(), own.task.identity(), own.policy.identity(),
+                         thaw(own.agreement), own.privacy.noise])
+        if key not in known:
+            world = World(own.population.build(), own.task.build(), own.policy.build(), own.agreement_spec.build(),
+                          ledger, own.privacy.noise, False, secret)
+            known[key] = _add(worlds, world, own.oracle)
+        number, open_number = known[key]
+        query = own.query.build(**({"fresh": fresh} if fresh else {}))
+        entries = [Entry(label, spec.build, spec.trust) for label, spec in labelled(own.strategies)]
+        parts += _parts(variation.keys, worlds, number, open_number, query, short(own.policy.use), own.seeds, entries,
+                        own.engine.max_failures)
+    return Plan(config.run_name, config.title or config.name, config.to_toml(), tuple(worlds), tuple(parts),
+                config.seeds, config.oracle, config.privacy.noise, config.engine, folder)
+
+
+def plan_from_objects(population: Population, task: Any, query: Query, strategies: Sequence[str | Strategy | type], *,
+                      policy: Any = None, agreement: AgreementTerms | None = None, seeds: Sequence[int] = (0,),
+                      oracle: bool = True, noise: str = "simulation", engine: Engine | None = None, name: str = "study",
+                      folder: Path, ledger: Path | None = None) -> Plan:
+    """The plan of objects made in Python. Strategies: "module:Name", classes, or functions that make a fresh one."""
+    policy = Fixed() if policy is None else policy
+    ledger = folder / "ledger" if ledger is None else Path(ledger)
+    world = World(population, task, policy, agreement or AgreementTerms(), ledger, noise, False,
+                  enrolment_secret(noise, ledger))
+    worlds: list[World] = []
+    number, open_number = _add(worlds, world, oracle)
+    entries = [_entry(item) for item in strategies]
+    parts = _parts({}, worlds, number, open_number, query, type(policy).__name__, tuple(seeds), entries, 0.0)
+    return Plan(name, name, "", tuple(worlds), tuple(parts), tuple(seeds), oracle, noise, engine or Engine(), folder)
+
+
+def labelled(specs: Sequence[StrategySpec]) -> list[tuple[str, StrategySpec]]:
+    """A short label for each strategy: its name, with its arguments where two share a name.
+
+    >>> [label for label, _ in labelled([StrategySpec("a:Sum"), StrategySpec("b:Trim", {"share": 0.1}),
+    ...                                  StrategySpec("b:Trim", {"share": 0.2})])]
+    ['Sum', 'Trim(share=0.1)', 'Trim(share=0.2)']
+    """
+    names = [short(spec.use) for spec in specs]
+    labels = []
+    for name, spec in zip(names, specs, strict=True):
+        args = ", ".join(f"{key}={thaw(value)}" for key, value in spec.args.items())
+        if spec.trust is not None and names.count(name) > 1:
+            args = ", ".join(filter(None, (args, f"trust={spec.trust}")))
+        labels.append(f"{name}({args})" if names.count(name) > 1 and args else name)
+    if len(set(labels)) < len(labels):
+        twice = next(label for label in labels if labels.count(label) > 1)
+        raise ConfigError(f"[[strategy]] {twice} is listed twice with the same arguments: remove one")
+    return list(zip(labels, specs, strict=True))
+
+
+def short(use: str) -> str:
+    """The Name of "module:Name"."""
+    return use.split(":")[-1]
+
+
+def _add(worlds: list[World], world: World, oracle: bool) -> tuple[int, int | None]:
+    _check(world)
+    worlds.append(world)
+    if not oracle:
+        return len(worlds) - 1, None
+    worlds.append(replace(world, open=True))
+    return len(worlds) - 2, len(worlds) - 1
+
+
+def _check(world: World) -> None:
+    ids_seen = world.population.ids
+    if len(set(ids_seen)) != len(ids_seen):
+        raise ConfigError(f"population {world.population.name} repeats a household id: ids must be unique")
+    if not len(world.population):
+        raise ConfigError(f"population {world.population.name} has no household")
+
+
+def _parts(keys, worlds, number, open_number, query, policy, seeds, entries, max_failures) -> list[Part]:
+    world = worlds[number]
+    oracle = None if open_number is None else (worlds[open_number], open_number)
+    try:
+        world.task.windows(world.population, query.rounds, query.repeat)
+        coordinates = world.coordinates
+    except ValueError as error:
+        raise ConfigError(f"[task] {type(world.task).__name__}: {error}") from error
+    if not coordinates:
+        raise ConfigError(f"[task] {type(world.task).__name__} releases no coordinate for {world.population.name}")
+    if query.kind not in world.task.kinds:
+        raise ConfigError(f'[query] kind = "{query.kind}": {type(world.task).__name__} answers '
+                          f"{', '.join(world.task.kinds)}")
+    for entry in entries:
+        trust, _, returns = declared(entry.build(), entry.trust)
+        if returns not in ("sum", "mean", "state"):
+            raise ConfigError(f'[[strategy]] {entry.label}: returns = "{returns}" is not "sum", "mean" or "state"')
+        if trust == OPEN and open_number is None:
+            raise ConfigError(f"[[strategy]] {entry.label} has trust open, and no home agrees to that: set "
+                              "oracle = true (the oracle's cell only), or leave the strategy out")
+        if trust != OPEN and trust not in world.terms.trust:
+            raise ConfigError(f'[[strategy]] {entry.label} has trust "{trust}", which [agreement] trust = '
+                              f"{list(world.terms.trust)} does not list: every home would refuse")
+    if isinstance(world.policy, Fixed) and world.policy.epsilon is None and query.epsilon > world.terms.cap:
+        raise ConfigError(f"[agreement] cap = {world.terms.cap:g} is below one query of epsilon = {query.epsilon:g}: "
+                          "every home would refuse; raise the cap, lower query.epsilon, or take a policy that offers less")
+    text = ids.digest(b"fe.part.1", dict(keys), 4).hex() if keys else "all"
+    return [Part(f"{text}-seed{seed}", dict(keys), world, number, oracle, query, policy, seed, entries, max_failures)
+            for seed in seeds]
+
+
+def _entry(item: str | type | Callable[[], Strategy]) -> Entry:
+    if isinstance(item, str):
+        spec = StrategySpec(item, table="strategies")
+        return Entry(short(item), spec.check().build)
+    if isinstance(item, Strategy):
+        raise ConfigError(f"strategies: {type(item).__name__} is an instance, which would carry its state from one "
+                          "seed to the next: pass the class, or a function that makes one")
+    return Entry(getattr(item, "__name__", type(item).__name__), item)
+
+
+def spec_of(thing: Any) -> Spec | None:
+    """The Spec of a thing that has an identity with a `use`, else None."""
+    identity = getattr(thing, "identity", dict)()
+    return Spec(identity.pop("use"), identity) if "use" in identity else None

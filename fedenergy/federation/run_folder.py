@@ -1,0 +1,215 @@
+"""What a run leaves: metrics.csv, cells.csv, releases.parquet, summary.json; sorted, so equal runs are equal bytes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import platform
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedenergy import metrics
+from fedenergy.box.box import RELATION
+from fedenergy.box.ledger import Ledger
+from fedenergy.federation.campaign import Part, State, declared, write_durably
+from fedenergy.federation.plan import Plan
+from fedenergy.federation.trust_grid import Exchange
+from fedenergy.ids import decimal_text
+from fedenergy.privacy.epsilon import text
+from fedenergy.privacy.mechanisms import Laplace
+from fedenergy.privacy.noise import noise_from
+from fedenergy.privacy.trust import CURATOR, ENVELOPES, LOCAL, OPEN, TRUST_MODES
+
+METRICS = ("run", "cell", "population", "strategy", "policy", "trust", "epsilon", "delta", "seed", "round", "metric",
+           "value")
+PACKAGES = ("fedenergy", "flwr", "ray", "numpy", "pandas", "scipy", "xgboost", "numba", "cryptography", "torch",
+            "opacus")
+SPENT_ROWS = 20_000
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that results depend on."""
+    found = {"python": platform.python_version(), "platform": platform.platform()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def keep_releases(folder: Path, part: Part, index: int, exchange: Exchange) -> None:
+    """Keep what crossed openly in one round: every home's Release (trust local)."""
+    rows = [(envelope.query_id, envelope.household, envelope.epsilon_micro, envelope.values)
+            for envelope in exchange.known(LOCAL)]
+    if rows:
+        path = folder / "checkpoints" / f"{part.name}-round{index + 1}.releases.npz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data = io.BytesIO()
+        np.savez_compressed(data, query=[r[0] for r in rows], household=[r[1] for r in rows],
+                            epsilon_micro=[r[2] for r in rows], values=np.stack([r[3] for r in rows]))
+        write_durably(path, data.getvalue())
+
+
+def finish(plan: Plan, states: Sequence[State], ledger: Ledger, truths: Mapping[str, Any], seconds: float) -> None:
+    """Write the run's tables. metrics.csv comes last but one, summary.json last: they mark a finished run."""
+    folder = plan.out
+    rows = sorted([plan.name, *row] for state in states for row in state.rows)
+    write_durably(folder / "cells.csv", _cells(states))
+    _releases(plan)
+    write_durably(folder / "metrics.csv", _csv(METRICS, [[_cell_text(value) for value in row] for row in rows]))
+    write_durably(folder / "summary.json", json.dumps(_summary(plan, states, ledger, seconds), indent=1).encode())
+
+
+def _csv(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return out.getvalue().encode()
+
+
+def _cell_text(value: Any) -> str:
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _cells(states: Sequence[State]) -> bytes:
+    cells: dict[str, dict] = {}
+    for state in states:
+        cells |= state.cells
+    fixed = ["trust", "mechanism", "policy", "epsilon", "seed"]
+    varied = sorted({key for cell in cells.values() for key in cell} - set(fixed))
+    header = ["cell", *fixed, *varied]
+    rows = [[name, *(_plain(cell.get(key, "")) for key in header[1:])] for name, cell in sorted(cells.items())]
+    return _csv(header, rows)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool | str):
+        return str(value)
+    return decimal_text(value) if isinstance(value, int | float) else json.dumps(value)
+
+
+def _releases(plan: Plan) -> None:
+    """releases.parquet: cell-independent long form, one row per released number."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns: dict[str, list] = {name: [] for name in ("part", "round", "query_id", "household", "epsilon_micro",
+                                                      "coordinate", "value")}
+    for part in plan.parts:
+        names = part.world.coordinates
+        for index in range(part.query.rounds):
+            path = plan.out / "checkpoints" / f"{part.name}-round{index + 1}.releases.npz"
+            if not path.exists():
+                continue
+            with np.load(path, allow_pickle=False) as data:
+                n = len(data["household"])
+                columns["part"].append(np.repeat(part.name, n * len(names)))
+                columns["round"].append(np.repeat(index + 1, n * len(names)))
+                for key in ("query", "household", "epsilon_micro"):
+                    columns["query_id" if key == "query" else key].append(np.repeat(data[key], len(names)))
+                columns["coordinate"].append(np.tile(names, n))
+                columns["value"].append(data["values"].ravel())
+    table = pa.table({key: np.concatenate(value) if value else [] for key, value in columns.items()})
+    pq.write_table(table, plan.out / "releases.parquet")
+
+
+def _summary(plan: Plan, states: Sequence[State], ledger: Ledger, seconds: float) -> dict[str, Any]:
+    world, query = plan.parts[0].world, plan.parts[0].query
+    population, task = world.population, world.task
+    start = json.loads((plan.out / "start.json").read_text())
+    return {
+        "name": plan.name, "title": plan.title, "started": start["started"], "seconds": round(seconds, 1),
+        "population": {"name": population.name, "count": len(population), "unit": population.unit,
+                       "channels": list(population.channels), "step_minutes": population.step_minutes,
+                       "steps": population.steps, "source": dict(population.identity())},
+        "task": dict(task.identity()),
+        "query": {"kind": query.kind, "class": query.query_class, "rounds": query.rounds, "repeat": query.repeat,
+                  "querier": query.querier, "purpose": query.purpose, "fresh": query.fresh},
+        "coordinates": list(world.coordinates), "unit_of_values": task.unit, "relation": RELATION,
+        "noise": plan.noise, "stamp": noise_from(plan.noise, 0).stamp, "oracle": plan.oracle,
+        "agreement": {"cap": world.terms.cap, "trust": list(world.terms.trust), "purposes": list(world.terms.purposes),
+                      "classes": list(world.terms.classes)},
+        "who_sees_what": _who_sees_what(plan, states), "spent": _spent(plan, states, ledger),
+        "refusals": _refusals(plan.out / "inside"), "zones": [zone for state in states for zone in state.zones],
+        "expected": _expected(plan, states), "notes": []}
+
+
+def _who_sees_what(plan: Plan, states: Sequence[State]) -> list[dict[str, Any]]:
+    """Counted from the envelopes that crossed."""
+    counts = {name: Counter() for name in ("envelopes", "refused", "errors", "zones")}
+    for state in states:
+        for name, counter in counts.items():
+            counter.update(state.crossings.get(name, {}))
+    asked = sorted({part.query.epsilon_micro for part in plan.parts})
+    most = text(asked[-1]) if len(asked) == 1 else f"{text(asked[0])} to {text(asked[-1])}"
+    unit = plan.parts[0].world.population.unit
+    stamp = noise_from(plan.noise, 0).stamp
+    rows = []
+    for trust in TRUST_MODES:
+        if not (counts["envelopes"][trust] or counts["refused"][trust] or counts["errors"][trust]):
+            continue
+        kind = ENVELOPES[trust]
+        querier = "infinite" if trust == OPEN else most
+        operator = {CURATOR: "infinite: the Curator opens every Deposit", OPEN: "infinite"}.get(trust, most)
+        rows.append({"trust": trust, "envelope": kind.__name__, "count": counts["envelopes"][trust],
+                     "refused": counts["refused"][trust], "errors": counts["errors"][trust],
+                     "zones": counts["zones"][trust],
+                     "seen_by": kind.seen_by, "epsilon_vs_querier": querier, "epsilon_vs_operator": operator,
+                     "unit": unit, "relation": RELATION, "stamp": "" if trust == OPEN else stamp})
+    return rows
+
+
+def _spent(plan: Plan, states: Sequence[State], ledger: Ledger) -> list[dict[str, Any]]:
+    """Every home's spending per cell, as the ledger says; the largest cells' rows only where there are many."""
+    rows = []
+    for part, state in zip(plan.parts, states, strict=True):
+        ids = part.world.population.ids
+        for cell, described in sorted(state.cells.items()):
+            if described["trust"] == OPEN or len(rows) + len(ids) > SPENT_ROWS:
+                continue
+            known = ledger.spent_many([(name, cell) for name in ids])
+            rows += [{"household": name, "cell": cell, "trust": described["trust"], "epsilon_spent": micro / 1e6,
+                      "cap": part.world.terms.cap} for (name, _), micro in known.items()]
+    return rows
+
+
+def _refusals(inside: Path) -> list[dict[str, Any]]:
+    """Inside view: refusals by code and reason. A retried question is counted once."""
+    seen = {}
+    for path in sorted(inside.glob("*.jsonl")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            entry = json.loads(line)
+            seen[entry.get("household"), entry.get("query_id"), entry["code"]] = entry["reason"]
+    counts = Counter((code, reason) for (_, _, code), reason in seen.items())
+    return [{"code": code, "reason": reason, "count": count} for (code, reason), count in sorted(counts.items())]
+
+
+def _expected(plan: Plan, states: Sequence[State]) -> list[dict[str, Any]]:
+    """Closed forms beside the measurements: E|error| and E[cosine] of sums with Laplace noise."""
+    found: dict[tuple, dict[str, Any]] = {}
+    for part, state in zip(plan.parts, states, strict=True):
+        returns = {entry.label: declared(entry.build(), entry.trust) for entry in part.entries}
+        scale = Laplace(part.world.task.clip).scale_units(part.query.epsilon_micro)
+        delta = Laplace(part.world.task.clip).sensitivity()
+        answers = {(row[2], row[8]): row[10] for row in state.rows if row[9] == "answers"}
+        for zone in state.zones:
+            trust, mechanism, kind = returns[zone["strategy"]]
+            n = int(answers[zone["strategy"], zone["round"]])
+            if trust == OPEN or mechanism != "laplace" or kind != "sum" or n == 0:
+                continue
+            noises = n if trust == LOCAL else 1
+            norm = float(np.linalg.norm(zone["true_clipped"]))
+            even = metrics.eps0(delta, len(zone["released"]), noises, norm) if norm > 0 else float("nan")
+            cosine = metrics.expected_cosine(part.query.epsilon, even) if norm > 0 else float("nan")
+            found[zone["strategy"], part.query.epsilon, n] = {
+                "strategy": zone["strategy"], "trust": trust, "epsilon": part.query.epsilon, "n": n,
+                "mae": scale * metrics.expected_abs_sum_of_laplace(noises), "cosine": cosine}
+    return [found[key] for key in sorted(found)]

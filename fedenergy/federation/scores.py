@@ -1,0 +1,39 @@
+"""How good a zone's answer is, against the sums that an oracle saw."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fedenergy import metrics
+
+SCORES = {"mae": metrics.mae, "rmse": metrics.rmse, "spearman": metrics.spearman, "cosine": metrics.cosine,
+          "top1": metrics.top1, "sign": metrics.sign_agreement}
+
+
+def exact_sum(vectors: Sequence[np.ndarray], size: int) -> np.ndarray:
+    """Correctly rounded sum of (d,) vectors, whatever their order."""
+    if not len(vectors):
+        return np.zeros(size)
+    return np.array([math.fsum(column) for column in np.stack(vectors).T])
+
+
+def score(released: np.ndarray, truth: Mapping[str, np.ndarray], answered: Sequence[str], clip: float
+          ) -> tuple[dict[str, float], dict[str, list[float]]]:
+    """Scores of a released zone vector (d,), and the three vectors for figures.
+
+    truth     household -> (2, d): clipped and unclipped summary of every home
+    answered  the homes in the answer: mae, rmse, ... compare with the sum of *their clipped* summaries (noise alone);
+              mae_total, ... with the unclipped sum over *all* homes (noise, clipping and refusals)
+    clip      C, for the share of homes whose summary was clipped
+    """
+    released = np.asarray(released, dtype=np.float64)
+    clipped = exact_sum([truth[name][0] for name in answered], released.size)
+    total = exact_sum([values[1] for values in truth.values()], released.size)
+    found = {name: function(released, clipped) for name, function in SCORES.items()}
+    found |= {f"{name}_total": function(released, total) for name, function in SCORES.items()}
+    over = [float(np.abs(values[1]).sum()) > clip for values in truth.values()]
+    found["clipped_share"] = float(np.mean(over)) if over else float("nan")
+    return found, {"true_clipped": clipped.tolist(), "true_total": total.tolist(), "released": released.tolist()}

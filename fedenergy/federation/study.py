@@ -1,0 +1,182 @@
+"""A study from start to end: plan, grid, campaign, run folder; resumable at every round."""
+
+from __future__ import annotations
+
+import datetime
+import fcntl
+import json
+import shutil
+import time
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from flwr.serverapp import Grid
+
+from fedenergy.box.ledger import Ledger, bucket
+from fedenergy.box.zone_store import ZoneStore
+from fedenergy.config import Config, parse
+from fedenergy.errors import ConfigError, RunFailed
+from fedenergy.federation import run_folder
+from fedenergy.federation.campaign import Campaign, State, write_durably
+from fedenergy.federation.client_app import Homes, make_client
+from fedenergy.federation.local_grid import HomesGrid, LocalGrid
+from fedenergy.federation.plan import Plan, plan_from_config
+from fedenergy.federation.scores import score
+from fedenergy.progress import Progress, SilentProgress
+
+BATCH = 256
+MICRO = 1e-6
+
+
+def run_study(config: Config, *, progress: Progress | None = None, grid: Grid | None = None) -> Path:
+    """Run every strategy x vary x seed of a config from its first round; returns the run folder.
+
+    The folder's name follows from the config, so the same study finds its own ledger again: what was charged before is
+    stored and free. --fresh asks anew, in a folder of its own, against the same ledger.
+    grid    another runtime's grid (Flower's own); by default [engine] decides: workers = 0 in this process, else Ray
+    Errors: ConfigError before anything is spent; RunFailed after (the run folder can be resumed).
+    """
+    folder, ledger, fresh = place(config)
+    plan = plan_from_config(config, folder, ledger, fresh)
+    with _only_run(folder):
+        if fresh:
+            _count_fresh(ledger, config, fresh)
+        _begin(plan, {"fresh": fresh, "ledger": str(ledger)})
+        return _play(plan, progress or SilentProgress(), grid)
+
+
+def resume_study(folder: Path, *, progress: Progress | None = None) -> Path:
+    """Go on where a run stopped; ends in the same bytes as an uninterrupted run."""
+    folder = Path(folder)
+    config_file, start_file = folder / "config.resolved.toml", folder / "start.json"
+    if not config_file.is_file() or not start_file.is_file():
+        raise ConfigError(f"{folder} is not a run folder: it has no config.resolved.toml and start.json; give "
+                          "runs/<name>-<digest> as `fedenergy run` printed it")
+    text = config_file.read_text(encoding="utf-8")
+    if not text.strip():
+        raise ConfigError(f"{folder} was made from Python objects, not from a config: run the script again; what was "
+                          "charged is stored and free")
+    start = json.loads(start_file.read_text(encoding="utf-8"))
+    plan = plan_from_config(parse(tomllib.loads(text)), folder, Path(start["ledger"]), start["fresh"])
+    with _only_run(folder):
+        return _play(plan, progress or SilentProgress(), None)
+
+
+def place(config: Config) -> tuple[Path, Path, int]:
+    """(run folder, ledger, fresh number) of a config: <out>/<name>-<digest>, with -fresh<n> for the n-th --fresh."""
+    base = Path(config.out) / config.run_name
+    ledger = Path(config.ledger.path) if config.ledger.path else base / "ledger"
+    if not config.fresh:
+        return base, ledger, 0
+    number = _fresh_counts(ledger).get(config.digest(), 0) + 1
+    return base.with_name(f"{base.name}-fresh{number}"), ledger, number
+
+
+def _fresh_counts(ledger: Path) -> dict[str, int]:
+    path = ledger / "fresh.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def _count_fresh(ledger: Path, config: Config, number: int) -> None:
+    ledger.mkdir(parents=True, exist_ok=True, mode=0o700)
+    known = {**_fresh_counts(ledger), config.digest(): number}
+    write_durably(ledger / "fresh.json", json.dumps(known, sort_keys=True).encode())
+
+
+@contextmanager
+def _only_run(folder: Path) -> Iterator[None]:
+    """Two runs in one folder would mix their checkpoints: the second is refused."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError(f"{folder} is in use by another run: wait for it, or give another --out") from None
+        yield
+
+
+def play_plan(plan: Plan, progress: Progress | None = None) -> Path:
+    """Run a plan made from objects."""
+    with _only_run(plan.out):
+        _begin(plan, {"fresh": 0, "ledger": str(plan.ledger)})
+        return _play(plan, progress or SilentProgress(), None)
+
+
+def new_folder(out: Path, name: str) -> Path:
+    """A name for a run folder that does not exist yet: <out>/<name>-<stamp>."""
+    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    for suffix in ("", *(f"-{n}" for n in range(2, 1000))):
+        folder = out / f"{name}-{stamp}{suffix}"
+        if not folder.exists():
+            return folder
+    raise ConfigError(f"{out} already holds a thousand runs of this second")
+
+
+def _begin(plan: Plan, start: Mapping[str, Any]) -> None:
+    for name in ("summary.json", "metrics.csv", "cells.csv", "releases.parquet", "report.html"):
+        (plan.out / name).unlink(missing_ok=True)
+    for name in ("checkpoints", "inside"):
+        shutil.rmtree(plan.out / name, ignore_errors=True)
+    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    write_durably(plan.out / "config.resolved.toml", plan.text.encode())
+    write_durably(plan.out / "start.json", json.dumps({**start, "started": started}).encode())
+    write_durably(plan.out / "versions.json", json.dumps(run_folder.versions(), indent=1).encode())
+
+
+def _play(plan: Plan, progress: Progress, grid: Grid | None) -> Path:
+    began = time.monotonic()
+    homes = Homes(plan.worlds, plan.out / "inside")
+    turns = sum(part.query.rounds * len(part.entries) for part in plan.parts)
+    states: list[State] = []
+    try:
+        with (_grid(plan, homes, grid, progress) as nodes, Ledger(plan.ledger) as ledger,
+              ZoneStore(plan.ledger) as zones):
+            progress.start(turns, f"{len(plan.population)} homes")
+            truths: dict = {}
+            for part in plan.parts:
+                def spent(cell: str, part=part) -> tuple[float, float]:
+                    ids = part.world.population.ids
+                    known = ledger.spent_many([(name, cell) for name in ids])
+                    return sum(known.values()) * MICRO / len(ids), max(known.values()) * MICRO
+
+                campaign = Campaign(part, nodes, zones, plan.out / "checkpoints" / f"{part.name}.json",
+                                    partial(score, clip=part.world.task.clip),
+                                    partial(run_folder.keep_releases, plan.out), spent, truths)
+                progress.advance(campaign.state.round * len(part.entries))
+                states.append(campaign.play(progress.advance))
+            run_folder.finish(plan, states, ledger, truths, time.monotonic() - began)
+    except (RunFailed, ConfigError) as error:
+        raise type(error)(f"{error} (run folder: {plan.out})") from error
+    finally:
+        progress.close()
+    return plan.out
+
+
+@contextmanager
+def _grid(plan: Plan, homes: Homes, given: Grid | None, progress: Progress) -> Iterator[Grid]:
+    if given is not None:
+        yield given
+        return
+    made = make_grid(plan, homes)
+    try:
+        yield made
+    finally:
+        made.close()
+        if getattr(made, "replaced", 0):
+            progress.note(f"{made.replaced} worker(s) died and were replaced")
+
+
+def make_grid(plan: Plan, homes: Homes) -> HomesGrid:
+    """LocalGrid for [engine] workers = 0, else RayGrid."""
+    population, engine = plan.population, plan.engine
+    if engine.workers == 0:
+        return LocalGrid(make_client(homes), len(population))
+    from fedenergy.federation.ray_grid import RayGrid
+
+    ids = population.ids
+    return RayGrid(partial(make_client, homes), len(population), lambda index: bucket(ids[index]),
+                   workers=engine.workers, batch=engine.batch or BATCH, address=engine.address)

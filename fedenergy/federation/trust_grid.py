@@ -1,0 +1,212 @@
+"""TrustGrid: what a strategy sees of a grid. It seals every message, opens sums, and lets no Share or Deposit through.
+
+A strategy of a user need not know about queries, trust or ledgers: it asks the nodes it likes, and receives what its
+trust mode allows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+
+from fedenergy.box.query import SealedQuery
+from fedenergy.box.world import World
+from fedenergy.box.zone_store import ZoneStore
+from fedenergy.federation import flower_adapter as flower
+from fedenergy.federation import records
+from fedenergy.federation.client_app import ACCEPT
+from fedenergy.privacy.mechanisms import Laplace
+from fedenergy.privacy.noise import noise_from
+from fedenergy.privacy.secure_sum import Summer
+from fedenergy.privacy.trust import CURATOR, SUM, Envelope
+
+Seal = Callable[[Sequence[str]], SealedQuery]
+
+
+@dataclass
+class Crossings:
+    """Envelopes counted as they cross, by trust mode: the "who sees what" page is made of these."""
+
+    envelopes: Counter = field(default_factory=Counter)
+    refused: Counter = field(default_factory=Counter)
+    errors: Counter = field(default_factory=Counter)
+    zones: Counter = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The outcome of one exchange: envelopes by household, and how many homes refused or failed."""
+
+    envelopes: dict[str, Envelope]
+    refused: int
+    failed: int
+
+
+class Exchange:
+    """One round of one variation: every query id is asked of a home at most once, whoever asks."""
+
+    def __init__(self, grid: Grid, world: World, number: int, seed: int, zones: ZoneStore,
+                 crossings: Crossings) -> None:
+        self.grid, self.world, self.number, self.seed = grid, world, number, seed
+        self.zones, self.crossings = zones, crossings
+        self._memo: dict[str, dict[str, Envelope | str]] = {}
+
+    def ask(self, query: SealedQuery, messages: Sequence[Message], *, parties: int = 0) -> Asked:
+        """The envelopes that answer a query, asking only the homes that were not asked before in this round."""
+        ids = self.world.population.ids
+        known = self._memo.setdefault(query.id, {})
+        named = [(ids[flower.node_index(m.metadata.dst_node_id)], m) for m in messages]
+        todo = [(name, message) for name, message in named if name not in known]
+        replies = self._send(query, [message for _, message in todo], parties)
+        for (name, _), reply in zip(todo, replies, strict=True):
+            known[name] = self._read(query, name, reply)
+        found = {name: known[name] for name, _ in named}
+        words = Counter(item for item in found.values() if isinstance(item, str))
+        return Asked({name: item for name, item in sorted(found.items()) if isinstance(item, Envelope)},
+                     words["refused"], words["failed"])
+
+    def accepting(self, query: SealedQuery, messages: Sequence[Message]) -> tuple[list[Message], int, int]:
+        """First phase of a sum: the messages of the homes that will take part; refusals; failures."""
+        replies = self._send(query, messages, 0, kind=f"query.{ACCEPT}")
+        status = [records.status_of(reply.content) if reply.has_content() else "failed" for reply in replies]
+        self.crossings.refused[query.trust] += status.count("refused")
+        self.crossings.errors[query.trust] += status.count("failed")
+        return ([message for message, word in zip(messages, status, strict=True) if word == "accepted"],
+                status.count("refused"), status.count("failed"))
+
+    def known(self, trust: str) -> list[Envelope]:
+        """The envelopes of a trust mode that reached the exchange so far, by query and household."""
+        return [envelope for _, homes in sorted(self._memo.items()) for _, envelope in sorted(homes.items())
+                if isinstance(envelope, Envelope) and envelope.trust == trust]
+
+    def _send(self, query: SealedQuery, messages: Sequence[Message], parties: int, kind: str = "") -> list[Message]:
+        if not messages:
+            return []
+        record = records.query_record(query, world=self.number, seed=self.seed, parties=parties)
+        sealed: dict[int, RecordDict] = {}
+        outgoing = []
+        for message in messages:
+            content = message.content
+            if id(content) not in sealed:
+                sealed[id(content)] = RecordDict({**content, records.QUERY: record})
+            outgoing.append(flower.instruction(sealed[id(content)], message.metadata.dst_node_id,
+                                               kind or message.metadata.message_type, message.metadata.group_id))
+        answers = {reply.metadata.src_node_id: reply for reply in self.grid.send_and_receive(outgoing)}
+        missing = flower.NODE_UNAVAILABLE
+        return [answers.get(message.metadata.dst_node_id) or flower.reply(message, missing) for message in outgoing]
+
+    def _read(self, query: SealedQuery, name: str, reply: Message) -> Envelope | str:
+        if not reply.has_content():
+            self.crossings.errors[query.trust] += 1
+            return "failed"
+        if records.status_of(reply.content) == "refused":
+            self.crossings.refused[query.trust] += 1
+            return "refused"
+        envelope = records.decode(reply.content, query, name, len(self.world.coordinates))
+        self.crossings.envelopes[query.trust] += 1
+        return envelope
+
+
+class TrustGrid(Grid):
+    """The grid of one strategy in one round.
+
+    Guarantee: the strategy receives, sorted by household, every Release (local) or Plain (open), or one ZoneRelease
+    (sum, curator); refusals and errors are dropped and counted; nothing that it does to a reply reaches another.
+    """
+
+    def __init__(self, exchange: Exchange, trust: str, seal: Seal) -> None:
+        self._exchange, self._trust, self._seal = exchange, trust, seal
+        self.answered: tuple[str, ...] = ()
+        self.refused = self.failed = self.asked = 0
+        self.query: SealedQuery | None = None
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        batch = list(messages)
+        nodes = [message.metadata.dst_node_id for message in batch]
+        if len(set(nodes)) != len(nodes):
+            raise ValueError("a strategy sent two messages to one home in one round: ask each home once")
+        if not batch:
+            return []
+        ids = self._exchange.world.population.ids
+        self.query = query = self._seal([ids[flower.node_index(node)] for node in nodes])
+        self.asked += len(batch)
+        if self._trust in (SUM, CURATOR):
+            return self._zone(query, batch)
+        asked = self._exchange.ask(query, batch)
+        self._count(tuple(asked.envelopes), asked.refused, asked.failed)
+        by_name = {ids[flower.node_index(node)]: message for node, message in zip(nodes, batch, strict=True)}
+        return [flower.reply(by_name[name], records.encode(envelope)) for name, envelope in asked.envelopes.items()]
+
+    def _count(self, answered: tuple[str, ...], refused: int, failed: int) -> None:
+        self.answered, self.refused, self.failed = answered, refused, failed
+
+    def _zone(self, query: SealedQuery, batch: list[Message]) -> list[Message]:
+        zones, trust = self._exchange.zones, self._trust
+        row = zones.get(query.id)
+        if row is None:
+            row = self._open_sum(query, batch) if trust == SUM else self._open_deposits(query, batch)
+        if row is None:
+            return []
+        self._count(tuple(row.households), len(batch) - len(row.households) - self.failed, self.failed)
+        grid_step = query.grid
+        values = np.frombuffer(row.payload, "<i8").astype(np.float64) * grid_step
+        self._exchange.crossings.zones[trust] += 1
+        fields = {"household": records.ZONE, "query_id": query.id, "epsilon_micro": query.epsilon_micro,
+                  "answers": len(row.households)}
+        return [flower.reply(batch[0], records.answer_records(values, fields))]
+
+    def _open_sum(self, query: SealedQuery, batch: list[Message]):
+        takers, refused, failed = self._exchange.accepting(query, batch)
+        self._count((), refused, failed)
+        if not takers:
+            return None
+        asked = self._exchange.ask(query, takers, parties=len(takers))
+        if len(asked.envelopes) < len(takers):  # missing shares would leave the sum with too little noise
+            self._count((), refused + asked.refused, failed + asked.failed)
+            return None
+        names = tuple(asked.envelopes)
+        world = self._exchange.world
+        summer = Summer(query.id, {name: world.key("pad", name) for name in names})
+        shares = {name: envelope.values for name, envelope in asked.envelopes.items()}
+        return self._exchange.zones.put_once(query.id, names, lambda: summer.open(shares).astype("<i8").tobytes(), SUM)
+
+    def _open_deposits(self, query: SealedQuery, batch: list[Message]):
+        asked = self._exchange.ask(query, batch)
+        self._count((), asked.refused, asked.failed)
+        if not asked.envelopes:
+            return None
+
+        def noised() -> bytes:
+            source = noise_from(self._exchange.world.noise, self._exchange.seed).source(records.ZONE, query.id)
+            total = np.sum([envelope.values for envelope in asked.envelopes.values()], axis=0, dtype=np.int64)
+            noise = Laplace(query.clip).noise(source, query.epsilon_micro, total.size)
+            return (total + noise).astype("<i8").tobytes()
+
+        return self._exchange.zones.put_once(query.id, tuple(asked.envelopes), noised, CURATOR)
+
+    def get_node_ids(self) -> list[int]:
+        return [flower.node_id(index) for index in range(len(self._exchange.world.population))]
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        raise NotImplementedError("TrustGrid exchanges whole rounds: use send_and_receive")
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        raise NotImplementedError("TrustGrid exchanges whole rounds: use send_and_receive")
+
+    def create_message(self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str,
+                       ttl: float | None = None) -> Message:
+        return self._exchange.grid.create_message(content, message_type, dst_node_id, group_id, ttl)
+
+    def set_run(self, run: Run) -> None:
+        self._exchange.grid.set_run(run)
+
+    @property
+    def run(self) -> Run:
+        return self._exchange.grid.run
+
