@@ -1,0 +1,340 @@
+"""The command line. Exit 0 done, 1 failed run, 2 mistake in the config or arguments, 130 interrupted.
+
+A mistake is one line on stderr; FEDENERGY_DEBUG=1 shows the traceback too. Heavy imports wait for a command that needs
+them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import click
+import typer
+
+from fedenergy.errors import ConfigError, FedenergyError, did_you_mean, one_line
+from fedenergy.progress import Progress, open_progress
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fedenergy.config import Config
+
+HELP = """Simulate a population of [bold]private homes[/bold], aggregate what they let out in several ways, compare.
+
+Start here:
+
+\b
+  fedenergy check configs/quickstart.toml         what it costs; runs nothing
+  fedenergy run configs/quickstart.toml           200 homes, one report
+  fedenergy run configs/london.toml --data DIR    the same with real homes
+
+Your own strategy or policy is a class in a file of the working folder, named [bold]module:Name[/bold]:
+
+\b
+  fedenergy run CONFIG --set strategy+=strategies.mine:Mine
+  fedenergy run CONFIG --set policy=policies.mine:Cautious
+
+Exit codes: 0 done, 1 the run failed, 2 a mistake in the config or the arguments, 130 interrupted.
+FEDENERGY_DEBUG=1 shows tracebacks."""
+
+app = typer.Typer(name="fedenergy", help=HELP, rich_markup_mode="rich", add_completion=False,
+                  pretty_exceptions_enable=False, context_settings={"help_option_names": ["--help", "-h"]})
+
+ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="A study in TOML, such as configs/quickstart.toml.")]
+RunPath = Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its name in runs/.")]
+Sets = Annotated[list[str], typer.Option(
+    "--set", metavar="KEY=VALUE", rich_help_panel="Change the study",
+    help="Set one key: query.epsilon=2, strategy.0.floor=1, policy=policies.mine:Cautious (its old arguments go), "
+         "strategy=module:Name (instead of all), strategy+=module:Name (besides). Values are TOML or bare text. "
+         "Repeat it for more keys.")]
+Vary = Annotated[list[str], typer.Option(
+    "--vary", metavar="KEY=A,B", rich_help_panel="Change the study",
+    help="Run every value: query.epsilon=0.5,1 or population.count=50,200. Several --vary are crossed.")]
+Seeds = Annotated[str | None, typer.Option(
+    "--seeds", metavar="0,1,2", rich_help_panel="Change the study",
+    help="Seeds of noise and sampling; the population stays (population.seed makes another).")]
+Quick = Annotated[bool, typer.Option(
+    "--quick", rich_help_panel="Change the study",
+    help="Toy size: at most 20 homes, the first 2 seeds, the first and last value of each varied key.")]
+Fresh = Annotated[bool, typer.Option(
+    "--fresh", rich_help_panel="Change the study",
+    help="Ask anew: new answers, charged on top of what the ledger says was spent. Without it, answers that are "
+         "stored already come back free.")]
+Data = Annotated[str | None, typer.Option(
+    "--data", metavar="DIR", envvar="FEDENERGY_DATA", rich_help_panel="Where", help="Folder of the real data sets.")]
+Out = Annotated[str | None, typer.Option(
+    "--out", metavar="DIR", rich_help_panel="Where", help="Where run folders go (default: runs).")]
+Workers = Annotated[int | None, typer.Option(
+    "--workers", metavar="N", min=0, rich_help_panel="Where",
+    help="Worker processes; 0 works in this one. Results do not depend on it.")]
+Address = Annotated[str | None, typer.Option(
+    "--address", metavar="ADDR", rich_help_panel="Where", help="A Ray cluster to join: auto or ray://host:port.")]
+Metric = Annotated[str, typer.Option("--metric", metavar="NAME", help="What to rank by.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            print(f"fedenergy {version('fedenergy')}")
+        except PackageNotFoundError:
+            print("fedenergy (a checkout that is not installed: pip install -e .)")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def start(ctx: typer.Context, version: Annotated[bool, typer.Option(
+        "--version", callback=_version, is_eager=True, help="Show the version and leave.")] = False) -> None:
+    if ctx.invoked_subcommand is None:
+        print(ctx.get_help())
+
+
+@app.command()
+def run(config: ConfigPath, sets: Sets = [], vary: Vary = [], seeds: Seeds = None, workers: Workers = None,  # noqa: B006
+        address: Address = None, data: Data = None, quick: Quick = False, fresh: Fresh = False,
+        out: Out = None) -> None:
+    """Run every strategy x varied value x seed; print the table and write report.html.
+
+    CONFIG is a study in TOML.
+
+    \b
+    fedenergy run configs/quickstart.toml
+    fedenergy run configs/quickstart.toml --quick --workers 0
+    fedenergy run configs/quickstart.toml --vary population.count=50,200
+    fedenergy run configs/london.toml --data ../shared/data --seeds 0,1
+    """
+    folder = _run(_study(config, sets, vary, seeds, workers, address, data, quick, fresh, out))
+    _show(folder)
+
+
+@app.command()
+def compare(config: ConfigPath, metric: Metric = "mae", sets: Sets = [], vary: Vary = [], seeds: Seeds = None,  # noqa: B006
+            workers: Workers = None, address: Address = None, data: Data = None, quick: Quick = False,
+            fresh: Fresh = False, out: Out = None) -> None:
+    """Run, then rank the strategies with confidence intervals over the seeds.
+
+    \b
+    fedenergy compare configs/quickstart.toml --vary population.count=50,200
+    fedenergy compare configs/quickstart.toml --metric cosine --seeds 0,1,2,3,4
+    """
+    folder = _run(_study(config, sets, vary, seeds, workers, address, data, quick, fresh, out))
+    _show(folder, metric)
+
+
+@app.command()
+def resume(run: RunPath, data: Data = None) -> None:
+    """Go on where a run stopped; the result is the same as without the stop.
+
+    RUN is a run folder, or its name in runs/.
+
+    \b
+    fedenergy resume runs/quickstart-1a2b3c4d
+    """
+    folder = _run_folder(run)
+    _use_data(data)
+    from fedenergy.federation.study import resume_study
+
+    _show(_watched(lambda progress: resume_study(folder, progress=progress), folder))
+
+
+@app.command()
+def check(config: ConfigPath, sets: Sets = [], vary: Vary = [], seeds: Seeds = None, workers: Workers = None,  # noqa: B006
+          address: Address = None, data: Data = None, quick: Quick = False, fresh: Fresh = False,
+          out: Out = None) -> None:
+    """Show the resolved config, the worst-case epsilon of a home, time and memory. Runs nothing, spends nothing.
+
+    \b
+    fedenergy check configs/quickstart.toml
+    fedenergy check configs/quickstart.toml --set agreement.cap=1
+    """
+    study = _study(config, sets, vary, seeds, workers, address, data, quick, fresh, out)
+    from fedenergy.federation.estimate import estimate
+
+    found = estimate(study)
+    print(f"# {study.run_name}: the resolved config\n{study.to_toml()}")
+    _show_estimate(found)
+
+
+@app.command()
+def report(run: RunPath, data: Data = None) -> None:
+    """Write the report of a finished run again: one HTML page that opens without a network.
+
+    RUN is a run folder, or its name in runs/.
+
+    \b
+    fedenergy report runs/quickstart-1a2b3c4d
+    """
+    folder = _run_folder(run)
+    _use_data(data)
+    _show(folder)
+
+
+def _study(path: Path, sets: Sequence[str], vary: Sequence[str], seeds: str | None, workers: int | None,
+           address: str | None, data: str | None, quick: bool, fresh: bool, out: str | None) -> Config:
+    from fedenergy.config import load
+
+    config = load(path, sets=sets, vary=vary, seeds=seeds, workers=workers, address=address, data=data or None,
+                  quick=quick, fresh=fresh, out=out)
+    _use_data(config.data)
+    return config
+
+
+def _use_data(data: str | None) -> None:
+    """Loaders, in this process and in workers started from it, find the data sets through the environment."""
+    if data:
+        if not Path(data).is_dir():
+            raise ConfigError(f'data = "{data}" is no folder: give that of the data sets (--data, $FEDENERGY_DATA)')
+        os.environ["FEDENERGY_DATA"] = str(Path(data).resolve())
+
+
+def _run(config: Config) -> Path:
+    from fedenergy.federation.study import place, run_study
+
+    folder, _, _ = place(config)  # before the run: each --fresh run that begins makes the next one's folder another
+    return _watched(lambda progress: run_study(config, progress=progress), folder)
+
+
+def _watched(work: Callable[[Progress], Path], folder: Path) -> Path:
+    """Do the work under a progress bar; on Ctrl-C say how to go on."""
+    try:
+        with closing(open_progress()) as progress:
+            return work(progress)
+    except KeyboardInterrupt:
+        how = f"go on with: fedenergy resume {shlex.quote(str(folder))}" if folder.is_dir() else "nothing was begun"
+        print(f"\nInterrupted; {how}", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
+def _run_folder(run: str) -> Path:
+    """The folder itself, or the one of that name in runs/."""
+    for folder in (Path(run), Path("runs", run)):
+        if folder.is_dir():
+            return folder
+    parent = Path(run).parent if Path(run).parent != Path() else Path("runs")
+    names = [item.name for item in parent.iterdir() if item.is_dir()] if parent.is_dir() else []
+    raise ConfigError(f"{run} is no run folder, nor is runs/{run}: give the folder that fedenergy run printed."
+                      f"{did_you_mean(Path(run).name, names)}")
+
+
+def _show(folder: Path, metric: str | None = None) -> None:
+    """Print the summary table, with a metric the ranking too, and write report.html."""
+    from fedenergy.report.load import RunData, RunFolderError
+    from fedenergy.report.page import write_report
+    from fedenergy.report.tables import ranking, summary_table, to_rich, why_no_ranking
+
+    console = _console()
+    try:
+        data = RunData.read(folder)
+        unit = str(data.summary.get("unit_of_values") or "")
+        table = summary_table(data.metrics, data.cells, data.unit)
+        console.print(to_rich(table, data.privacy_line, unit, width=console.width))
+        if metric is not None:
+            names = sorted(set(data.metrics["metric"]))
+            if metric not in names:
+                raise ConfigError(f'the run has no metric "{metric}" (it has: {", ".join(names)}).'
+                                  f"{did_you_mean(metric, names)} The run itself is done: {folder}")
+            ranked = ranking(data.metrics, data.cells, metric=metric)
+            if len(ranked):
+                caption = "95 % Student intervals over seeds, paired with the best of the setting"
+                console.print(to_rich(ranked, caption, unit, width=console.width))
+            else:
+                print(why_no_ranking(data.metrics, metric))
+        print(f"\nReport: {write_report(folder)}")
+    except RunFolderError as error:
+        raise ConfigError(error) from error
+
+
+def _show_estimate(found: Any) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title="Worst case per home", title_justify="left", box=None, pad_edge=False)
+    for heading, side in (("cell", "left"), ("epsilon", "right"), ("cap", "right"), ("unit", "left"), ("", "left")):
+        table.add_column(heading, justify=side)
+    rows = [(label, _epsilon(micro, "unbounded"), _epsilon(cap, "none"), unit,
+             "refused: above the cap" if refused else "")
+            for label, micro, cap, refused, unit in found.worst_case_epsilon]
+    rows = list(dict.fromkeys(rows))
+    for row in rows[:40]:
+        table.add_row(*(Text(str(cell)) for cell in row))
+    console = _console()
+    console.print(table)
+    if len(rows) > 40:
+        print(f"... and {len(rows) - 40:,} more cells")
+    _pairs([("homes", f"{found.homes:,}"), ("cells", f"{found.cells:,}"), ("rounds", f"{found.rounds:,}"),
+            ("exchanges", f"{found.exchanges:,}"), ("charges to ledgers", f"{found.charges:,}"),
+            ("time, about", _time(found.seconds)), ("memory, driver", f"{found.driver_mb:,.0f} MB"),
+            ("memory, each worker", f"{found.worker_mb:,.0f} MB"), ("disk", f"{found.disk_mb:,.1f} MB")])
+    for note in found.notes:
+        print(f"note: {one_line(note)}")
+
+
+def _epsilon(micro: int | None, otherwise: str) -> str:
+    from fedenergy.ids import decimal_text
+
+    return otherwise if micro is None else decimal_text(Decimal(micro).scaleb(-6))
+
+
+def _pairs(rows: Iterable[tuple[str, str]]) -> None:
+    print()
+    for name, value in rows:
+        print(f"{name:<20} {value:>12}")
+
+
+def _time(seconds: float) -> str:
+    from fedenergy.progress import clock_text
+
+    return f"{seconds:.0f} s" if seconds < 100 else clock_text(seconds)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=max(console.width, 120))
+
+
+def main(args: Sequence[str] | None = None) -> NoReturn:
+    """The entry point: runs the command and leaves with its exit code."""
+    try:
+        code = app(args=None if args is None else list(args), prog_name="fedenergy", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        message = re.sub(r"( Did you mean '[^']*'\?)\1", r"\1", error.format_message())  # Click and Typer both hint
+        code = _complain(message, 2, error)
+    except click.Abort as error:
+        code = _complain("interrupted", 130, error)
+    except FedenergyError as error:
+        code = _complain(error, error.exit_code, error)
+    except BrokenPipeError:  # the reader left, as in `fedenergy check ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    except Exception as error:
+        debug = "" if _debug() else " (FEDENERGY_DEBUG=1 shows where)"
+        code = _complain(f"unexpected {type(error).__name__}: {error}{debug}", 1, error)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _debug() -> bool:
+    return os.environ.get("FEDENERGY_DEBUG", "0") not in ("", "0")
+
+
+def _complain(message: object, code: int, error: BaseException) -> int:
+    if _debug():
+        traceback.print_exception(error)
+    print(f"Error: {one_line(message)}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    main()
