@@ -24,7 +24,7 @@ from fedenergy.box.policy import OFFER, Case, PolicyError, Public, decide
 from fedenergy.box.query import SealedQuery
 from fedenergy.box.world import SECURE, World
 from fedenergy.households.household import Household
-from fedenergy.privacy.mechanisms import Laplace
+from fedenergy.privacy.mechanisms import Laplace, NoiseGrid
 from fedenergy.privacy.noise import noise_from
 from fedenergy.privacy.noise_free import NoiseFree
 from fedenergy.privacy.secure_sum import laplace_share, pad, seal
@@ -58,11 +58,19 @@ class Box:
         """The readings. Nothing of them leaves but through an envelope."""
         return self.world.population.load(self.index)
 
+    @property
+    def public_key(self) -> bytes:
+        """The box's own Ed25519 key, 32 bytes."""
+        return _box_key(self.id, self._seed).public_key
+
+    @property
+    def _seed(self) -> int | None:
+        return None if self.world.noise == SECURE else ENROLMENT_SEED
+
     @cached_property
     def agreement(self) -> Agreement:
         """The signed agreement, bound to this box's key and verified when first read."""
-        world = self.world
-        seed = None if world.noise == SECURE else ENROLMENT_SEED
+        world, seed = self.world, self._seed
         terms = replace(world.terms, trust=(*world.terms.trust, OPEN)) if world.open else world.terms
         authenticator = _authenticator(seed)
         signed = authenticator.issue(self.id, _box_key(self.id, seed), terms, unit=world.population.unit)
@@ -102,10 +110,14 @@ def consider(boxes: Sequence[Box], queries: Sequence[SealedQuery], ledger: Ledge
 
 def _consider(box: Box, query: SealedQuery, spent: int, now: int) -> int | Answer:
     agreement = box.agreement
-    if (refusal := check_query(agreement, query, now, household=box.id)) is not None:
+    refusal = check_query(agreement, query, now, household=box.id, box_key=box.public_key, zone=box.world.terms.zone)
+    if refusal is not None:
         return Answer(box.id, None, refusal.code, refusal.reason)
+    if (query.clip, query.grid) != (box.world.task.clip, NoiseGrid(box.world.task.clip).step):
+        return Answer(box.id, None, "clip", "the query's clipping bound or grid is not that of the agreed task")
     if query.trust == OPEN:
         return query.epsilon_micro
+    spent = max(spent, agreement.spent_micro)  # a renewed agreement carries over what was spent before
     left = max(0, agreement.cap_micro - spent)
     public = Public(N=query.homes, d=len(box.world.coordinates), clip=query.clip, trust=query.trust)
     case = Case(query=query.query, agreement=agreement, spent=Decimal(spent) / MICRO, remaining=Decimal(left) / MICRO,

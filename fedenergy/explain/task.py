@@ -13,11 +13,12 @@ import numpy as np
 from fedenergy import ids
 from fedenergy.box.box import Answer, Box, answer_many
 from fedenergy.box.query import SealedQuery
+from fedenergy.explain.model import contributions, fit
 from fedenergy.explain.summary import Explainer
-from fedenergy.households.household import MINUTES_PER_DAY
+from fedenergy.households.household import MINUTES_PER_DAY, Household
 from fedenergy.households.population import Population
 from fedenergy.privacy.noise_free import NoiseFree
-from fedenergy.windows import round_windows
+from fedenergy.windows import lagged, round_windows
 
 MAX_CACHED = 2_000_000
 _EXPLAINER = tuple(field.name for field in fields(Explainer))
@@ -80,6 +81,28 @@ class Explain:
         day = int(np.datetime64(start, "D").astype(int)) if start else 0
         return [RoundWindow((window.first_row, window.last_row), (day + window.block_from, day + window.block_to))
                 for window in found]
+
+    def inside_view(self, household: Household, window: RoundWindow) -> dict[str, Any] | None:
+        """One home's last whole day in the window: readings and SHAP values per channel and step, kWh.
+
+        For the inside view of a simulation's report only; nothing of it may cross a grid. None where no day is whole.
+        """
+        per_day = household.steps_per_day
+        last = min(window.rows[1], household.total.shape[0])
+        design = lagged(household, self.lags, slice(window.rows[0], last))
+        if self.coordinates != "appliance" or design.dropped or design.y.size < per_day:
+            return None
+        phi = contributions(fit(design.X, design.y, self.trees, self.depth, self.bins, self.learning_rate))
+        columns = [design.feature_channel == k for k in range(len(household.channels))]
+        shap = np.stack([phi[:, column].sum(axis=1) for column in columns], axis=1)
+        minutes = household.step_minutes
+        first = (design.y.size - per_day) // per_day * per_day + (-window.rows[0]) % per_day
+        first -= per_day if first + per_day > design.y.size else 0
+        day = slice(max(first, 0), max(first, 0) + per_day)
+        return {"household": household.id, "hours": [f"{m // 60:02d}:{m % 60:02d}" for m in range(0, 1440, minutes)],
+                "day": str(household.start + np.timedelta64((window.rows[0] + day.start) * minutes, "m"))[:10],
+                "readings": dict(zip(household.channels, design.observed[day].T.tolist(), strict=True)),
+                "shap": dict(zip(household.channels, shap[day].T.tolist(), strict=True))}
 
     def identity(self) -> Mapping[str, Any]:
         """Every argument that changes an answer; `engine` does not."""

@@ -161,7 +161,7 @@ def _parts(keys, worlds, number, open_number, query, policy, seeds, entries, max
                               f"{list(world.terms.trust)} does not list: every home would refuse")
     if isinstance(world.policy, Fixed) and world.policy.epsilon is None and query.epsilon > world.terms.cap:
         raise ConfigError(f"[agreement] cap = {world.terms.cap:g} is below one query of epsilon = {query.epsilon:g}: "
-                          "every home would refuse; raise the cap, lower query.epsilon, or take a policy that offers less")
+                          "every home would refuse; raise the cap, or lower query.epsilon, or let a policy offer less")
     text = ids.digest(b"fe.part.1", dict(keys), 4).hex() if keys else "all"
     return [Part(f"{text}-seed{seed}", dict(keys), world, number, oracle, query, policy, seed, entries, max_failures)
             for seed in seeds]

@@ -20,6 +20,7 @@ from fedenergy.box.ledger import Ledger
 from fedenergy.federation.campaign import Part, State, declared, write_durably
 from fedenergy.federation.plan import Plan
 from fedenergy.federation.trust_grid import Exchange
+from fedenergy.households.population import Population
 from fedenergy.ids import decimal_text
 from fedenergy.privacy.epsilon import text
 from fedenergy.privacy.mechanisms import Laplace
@@ -139,7 +140,42 @@ def _summary(plan: Plan, states: Sequence[State], ledger: Ledger, seconds: float
                       "classes": list(world.terms.classes)},
         "who_sees_what": _who_sees_what(plan, states), "spent": _spent(plan, states, ledger),
         "refusals": _refusals(plan.out / "inside"), "zones": [zone for state in states for zone in state.zones],
-        "expected": _expected(plan, states), "notes": []}
+        "expected": _expected(plan, states), "inside_view": _inside_view(plan), "quality": _quality(population),
+        "notes": _notes(plan)}
+
+
+def _inside_view(plan: Plan) -> dict[str, Any] | None:
+    """One home's day, recomputed by the driver off the grid, only with an oracle."""
+    part = plan.parts[0]
+    show = getattr(part.world.task, "inside_view", None)
+    if not plan.oracle or show is None:
+        return None
+    population = part.world.population
+    window = part.world.task.windows(population, part.query.rounds, part.query.repeat)[-1]
+    return show(population.load(0), window)
+
+
+def _quality(population: Population) -> list[dict[str, Any]]:
+    """What is wrong with measured homes, counted per home; nothing for simulated ones."""
+    if not hasattr(population, "excluded"):
+        return []
+    from fedenergy.households.clean import quality_table
+
+    return [{key: value.item() if isinstance(value, np.generic) else value for key, value in row.items()}
+            for row in quality_table(population)]
+
+
+def _notes(plan: Plan) -> list[str]:
+    """What a reader must know beside the numbers."""
+    population = plan.parts[0].world.population
+    notes = [f"{name} was left out: {reason}" for name, reason in sorted(getattr(population, "excluded", {}).items())]
+    if population.unit != "household":
+        owners = Counter(population.load(index).charged_to for index in range(len(population)))
+        most = max(owners.values())
+        notes.insert(0, f"The unit is one {population.unit}, not one home: {len(population)} of them belong to "
+                     f"{len(owners)} home(s), at most {most} to one. By composition a home with k of them has k times "
+                     f"the epsilon shown (here up to {most} x).")
+    return notes
 
 
 def _who_sees_what(plan: Plan, states: Sequence[State]) -> list[dict[str, Any]]:
