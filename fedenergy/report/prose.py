@@ -1,0 +1,179 @@
+"""The plain-language summary: sentences computed from the run's numbers, never written ahead of them."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from fedenergy.report.load import RunData
+from fedenergy.report.tables import per_seed, ranking, summary_table
+from fedenergy.report.words import TRUST, duration, epsilon_text, labels, listing, number, unit_text
+
+MOST_COMPARED = 4
+
+
+def in_short(data: RunData) -> list[str]:
+    """What the run shows, a sentence per finding; what it cannot show is said, not left out."""
+    return [text for part in (_ran, _errors, _direction, _closed_form, _clipping, _budget) for text in part(data)]
+
+
+def _ran(data: RunData) -> list[str]:
+    metrics, population = data.metrics, data.part("population", dict)
+    if metrics.empty:
+        return ["The run has no results: metrics.csv is empty."]
+    epsilons = sorted(metrics.loc[(metrics["trust"] != "open") & metrics["epsilon"].notna(), "epsilon"].unique())
+    seeds, strategies = metrics["seed"].nunique(), metrics["strategy"].nunique()
+    homes = f" on {number(population['count'])} {population.get('unit') or 'unit'}s" if population.get("count") else ""
+    asked = (
+        f", ε = {listing(epsilon_text(value) for value in epsilons)} per round"
+        if 0 < len(epsilons) <= 6
+        else (
+            f", {len(epsilons)} values of ε from {epsilon_text(epsilons[0])} to {epsilon_text(epsilons[-1])} per round"
+            if epsilons
+            else ""
+        )
+    )
+    took = f", in {duration(data.summary['seconds'])}" if data.summary.get("seconds") else ""
+    rounds = metrics.groupby(["cell", "strategy"])["round"].nunique().max()
+    return [
+        f"{_count(strategies, 'strategy', 'strategies')}{homes}{asked}, {_count(seeds, 'seed')}, "
+        f"{_count(rounds, 'round')}{took}."
+    ]
+
+
+def _errors(data: RunData) -> list[str]:
+    """How much lower the best strategy's MAE is than each other's, where paired intervals tell them apart."""
+    if not data.oracle or not (data.metrics["metric"] == "mae").any():
+        return [
+            "No oracle was computed (oracle = false), so the errors are unknown: "
+            "the report shows answers, refusals and budgets only."
+        ]
+    ranks = ranking(data.metrics, data.cells)
+    if ranks.empty:
+        return []
+    settings = [key for key in ranks.columns[: ranks.columns.get_loc("rank")]]
+    wins = ranks[ranks["rank"] == 1].groupby(["strategy", "trust"]).size().sort_values(ascending=False, kind="stable")
+    (best, trust), names = wins.index[0], labels(data.metrics["strategy"])
+    total = int(wins.sum())
+    mine = ranks[(ranks["strategy"] == best) & (ranks["trust"] == trust)].set_index(settings)["mean"]
+    rivals = []
+    for entrant, rows in ranks[(ranks["strategy"] != best) | (ranks["trust"] != trust)].groupby(["strategy", "trust"]):
+        theirs = rows.set_index(settings)["mean"]
+        ratio = (theirs / mine.reindex(theirs.index)).replace([float("inf")], float("nan")).dropna()
+        if len(ratio):
+            rivals.append((ratio, entrant))
+    rivals.sort(key=lambda rival: -rival[0].median())
+    entrants = pd.Series(list(zip(data.metrics["strategy"], data.metrics["trust"])), index=data.metrics.index)
+    first, texts = f"{TRUST.get(trust, trust)} ({names[best]})", []
+    for ratio, (other, mode) in rivals[:MOST_COMPARED]:
+        second = f"{TRUST.get(mode, mode)} ({names[other]})"
+        duel = ranking(data.metrics[entrants.isin([(best, trust), (other, mode)])], data.cells)
+        losers = duel.loc[duel["verdict"] == "worse", "strategy"]
+        beaten, lost, of = int((losers == other).sum()), int((losers == best).sum()), int((duel["rank"] == 1).sum())
+        if ratio.min() > 1:
+            texts.append(
+                f"With {first} the mean absolute error is {_range(ratio)} times lower than with {second}"
+                f"{_certainty(beaten, of, data)}."
+            )
+        else:
+            texts.append(
+                f"Between {first} and {second} there is no clear order: the mean absolute error of the second is "
+                f"{_range(ratio)} times that of the first; beyond chance higher in {beaten} and lower in {lost} of "
+                f"{_count(of, 'setting')}."
+            )
+    if len(rivals) > MOST_COMPARED:
+        more = _count(len(rivals) - MOST_COMPARED, "more comparison")
+        texts.append(f"{more} with {names[best]} can be read from the ranking.")
+    if wins.iloc[0] < total:
+        texts.insert(
+            0,
+            f"No strategy is best everywhere: {names[best]} has the lowest mean absolute error in "
+            f"{wins.iloc[0]} of {total} settings.",
+        )
+    return texts
+
+
+def _certainty(sure: int, settings: int, data: RunData) -> str:
+    if data.metrics["seed"].nunique() < 2:
+        return "; with one seed nothing can be said about chance"
+    if sure == settings:
+        return ", beyond chance in every setting" if settings > 1 else ", beyond chance"
+    return f", beyond chance in {sure} of {settings} settings" if sure else ", which is within chance"
+
+
+def _direction(data: RunData) -> list[str]:
+    """Cosine at the highest epsilon, best and worst strategy."""
+    values, _ = per_seed(data.metrics, data.cells)
+    values = values[(values["metric"] == "cosine") & (values["trust"] != "open")].dropna(subset="value")
+    if values.empty:
+        return []
+    top = values["epsilon"].max()
+    means = values[values["epsilon"] == top].groupby("strategy")["value"].mean().sort_values(ascending=False)
+    names = labels(data.metrics["strategy"])
+    ends = [means.index[0], *([means.index[-1]] if len(means) > 1 else [])]
+    return [
+        f"At ε = {epsilon_text(top)} the released profile points the way of the true one with a cosine of "
+        f"{listing(f'{number(means[name])} ({names[name]})' for name in ends)}; 1 is the same direction."
+    ]
+
+
+def _closed_form(data: RunData) -> list[str]:
+    expected = pd.DataFrame(data.rows("expected"))
+    if (
+        expected.empty
+        or not {"strategy", "epsilon", "mae"} <= set(expected)
+        or expected.duplicated(["strategy", "epsilon"]).any()
+    ):
+        return []
+    table = summary_table(data.metrics, data.cells)
+    if "mae" not in table:
+        return []
+    both = table.merge(expected[["strategy", "epsilon", "mae"]], on=["strategy", "epsilon"], suffixes=("", "_expected"))
+    ratio = (both["mae"] / both["mae_expected"]).replace([float("inf")], float("nan")).dropna()
+    return (
+        [f"The measured mean absolute error is {_range(ratio)} times what the closed form expects."]
+        if len(ratio)
+        else []
+    )
+
+
+def _clipping(data: RunData) -> list[str]:
+    metrics = data.metrics
+    share = metrics.loc[metrics["metric"] == "clipped_share", "value"].dropna()
+    if share.empty:
+        return []
+    clip = data.part("task", dict).get("clip")
+    bound = (
+        f" to {number(clip)} {unit_text(str(data.summary.get('unit_of_values') or ''))}".rstrip()
+        if isinstance(clip, int | float)
+        else ""
+    )
+    return [
+        f"Clipping{bound} cut {number(100 * share.mean(), 2)} % of the answers; "
+        "the “total” columns count that loss too."
+    ]
+
+
+def _budget(data: RunData) -> list[str]:
+    metrics, texts = data.metrics, []
+    counts = metrics[metrics["metric"].isin(["answers", "refusals"])].groupby("metric")["value"].sum()
+    if {"answers", "refusals"} <= set(counts.index) and counts.sum() > 0:
+        share = counts["refusals"] / counts.sum()
+        texts.append(
+            f"{number(100 * share, 2)} % of the requests were refused." if share else "No request was refused."
+        )
+    most = metrics.loc[(metrics["metric"] == "epsilon_spent_max") & (metrics["trust"] != "open"), "value"].max()
+    cap = data.part("agreement", dict).get("cap")
+    if pd.notna(most):
+        of = f" of the {number(cap)} that its agreement allows" if isinstance(cap, int | float) else ""
+        over = ": more than allowed, which must not happen" if of and most > cap + 1e-9 else ""
+        texts.append(f"The home that spent most spent ε = {number(most)}{of}{over}.")
+    return texts
+
+
+def _count(n: int, one: str, many: str = "") -> str:
+    return f"{number(int(n))} {one if n == 1 else many or one + 's'}"
+
+
+def _range(values: pd.Series) -> str:
+    low, high = number(values.min(), 2), number(values.max(), 2)
+    return low if low == high else f"{low} to {high}"
