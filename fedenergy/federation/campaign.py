@@ -21,18 +21,17 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from fedenergy import ids
-from fedenergy.box.admission import Admission, DataDealer, QuerierPolicy
 from fedenergy.box.query import Query, SealedQuery
 from fedenergy.box.world import World
 from fedenergy.box.zone_store import ZoneStore
-from fedenergy.errors import ConfigError, RunFailed
+from fedenergy.errors import RunFailed
 from fedenergy.federation import records
 from fedenergy.federation.flower_adapter import instruction, node_id, quiet_flower
 from fedenergy.federation.freeze import dump_arrays, freeze, load_arrays, thaw
 from fedenergy.federation.trust_grid import Crossings, Exchange, TrustGrid
 from fedenergy.privacy.epsilon import text
 from fedenergy.privacy.mechanisms import NoiseGrid
-from fedenergy.privacy.trust import LOCAL, OPEN, TRUST_MODES, check_trust
+from fedenergy.privacy.trust import LOCAL, OPEN, check_trust
 
 NO_NOISE = "none"
 
@@ -108,18 +107,13 @@ class Campaign:
 
     def __init__(self, part: Part, grid: Grid, zones: ZoneStore, checkpoint: Path, score: Callable[..., dict],
                  observe: Callable[..., None], spent: Callable[[str], tuple[float, float]],
-                 truths: dict[str, dict[str, np.ndarray]]) -> None:
+                 truths: dict[str, dict[str, np.ndarray] | None]) -> None:
         self.part, self.grid, self.zones, self.checkpoint = part, grid, zones, checkpoint
         self.score, self.observe, self.spent, self.truths = score, observe, spent, truths
         self.state = load_state(checkpoint) or State()
         self.strategies = {entry.label: entry.build() for entry in part.entries}
         for label, frozen in self.state.strategies.items():
             thaw(frozen, self.strategies[label])
-        homes = len(part.world.population)
-        for label, strategy in self.strategies.items():
-            if (least := getattr(strategy, "min_available_nodes", 0)) > homes:
-                raise ConfigError(f"strategy {label} waits for min_available_nodes = {least} homes, but the population "
-                                  f"has {homes}: it would wait for ever; lower it or raise population.count")
 
     def play(self, advance: Callable[..., None]) -> State:
         """All rounds that are not done yet. Each ends with a durable checkpoint."""
@@ -155,7 +149,6 @@ class Campaign:
         with quiet_flower():
             with seeded(cell, index, "configure"):
                 messages = list(strategy.configure_train(index + 1, arrays.copy(), ConfigRecord(), grid) or ())
-            self._admit(messages, grid)
             replies = grid.send_and_receive(messages)
             if grid.failed > part.max_failures * max(1, grid.asked):
                 raise RunFailed(f"{grid.failed} of {grid.asked} homes failed in round {index + 1} of {entry.label} "
@@ -180,13 +173,6 @@ class Campaign:
         self.state.rows += [[*key, metric, float(value)] for metric, value in values.items()]
         advance(1, failures=grid.failed, refusals=grid.refused, epsilon_max=None if most != most else most)
 
-    def _admit(self, messages, grid: TrustGrid) -> None:
-        """The Data Dealer lets the querier's query through, by policy alone, before any home hears of it."""
-        terms = self.part.world.terms
-        policy = QuerierPolicy(terms.queriers, terms.purposes, terms.classes, TRUST_MODES)
-        verdict = DataDealer().admit(self.part.query, policy)
-        if messages and not isinstance(verdict, Admission):
-            raise RunFailed(f"the Data Dealer did not admit the query: {verdict.reason}")
 
     def _truth(self, index: int, window, crossings: Crossings) -> dict[str, np.ndarray] | None:
         """(2, d) per home, clipped and unclipped, asked on the same path under trust "open"; None without an oracle.
@@ -204,10 +190,11 @@ class Campaign:
         if query.id not in self.truths:
             nodes = [node_id(home) for home in range(len(world.population))]
             asked = exchange.ask(query, [instruction(RecordDict(), node, "train", str(index + 1)) for node in nodes])
-            if asked.refused or asked.failed:
-                raise RunFailed(f"the oracle has no answer from {asked.refused + asked.failed} of {len(nodes)} homes: "
-                                "see the inside view in the run folder, or set oracle = false")
-            self.truths[query.id] = {name: envelope.values for name, envelope in asked.envelopes.items()}
+            if asked.failed:
+                raise RunFailed(f"the oracle's question failed in {asked.failed} of {len(nodes)} homes: see the inside "
+                                "view in the run folder, or set oracle = false")
+            found = {name: envelope.values for name, envelope in asked.envelopes.items()}
+            self.truths[query.id] = None if asked.refused else found  # who refuses everybody has no truth to tell
         return self.truths[query.id]
 
 

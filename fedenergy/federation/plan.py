@@ -10,6 +10,7 @@ from typing import Any
 from flwr.serverapp.strategy import Strategy
 
 from fedenergy import ids
+from fedenergy.box.admission import Admission, DataDealer, QuerierPolicy
 from fedenergy.box.agreement import AgreementTerms
 from fedenergy.box.policies import Fixed
 from fedenergy.box.query import Query
@@ -18,7 +19,7 @@ from fedenergy.config import Config, Engine, Spec, StrategySpec, thaw
 from fedenergy.errors import ConfigError
 from fedenergy.federation.campaign import Entry, Part, declared
 from fedenergy.households.population import Population
-from fedenergy.privacy.trust import OPEN
+from fedenergy.privacy.trust import OPEN, TRUST_MODES
 
 
 @dataclass(frozen=True)
@@ -149,8 +150,14 @@ def _parts(keys, worlds, number, open_number, query, policy, seeds, entries, max
     if query.kind not in world.task.kinds:
         raise ConfigError(f'[query] kind = "{query.kind}": {type(world.task).__name__} answers '
                           f"{', '.join(world.task.kinds)}")
+    _admit(world, query)
+    homes = len(world.population)
     for entry in entries:
-        trust, _, returns = declared(entry.build(), entry.trust)
+        strategy = entry.build()
+        trust, _, returns = declared(strategy, entry.trust)
+        if (least := getattr(strategy, "min_available_nodes", 0)) > homes:
+            raise ConfigError(f"[[strategy]] {entry.label} waits for min_available_nodes = {least} homes, but the "
+                              f"population has {homes}: it would wait for ever; lower it or raise population.count")
         if returns not in ("sum", "mean", "state"):
             raise ConfigError(f'[[strategy]] {entry.label}: returns = "{returns}" is not "sum", "mean" or "state"')
         if trust == OPEN and open_number is None:
@@ -165,6 +172,16 @@ def _parts(keys, worlds, number, open_number, query, policy, seeds, entries, max
     text = ids.digest(b"fe.part.1", dict(keys), 4).hex() if keys else "all"
     return [Part(f"{text}-seed{seed}", dict(keys), world, number, oracle, query, policy, seed, entries, max_failures)
             for seed in seeds]
+
+
+def _admit(world: World, query: Query) -> None:
+    """The Data Dealer lets the querier's query through, by policy alone, before any home hears of it."""
+    terms = world.terms
+    policy = QuerierPolicy(terms.queriers, terms.purposes, terms.classes, TRUST_MODES)
+    verdict = DataDealer().admit(query, policy)
+    if not isinstance(verdict, Admission):
+        raise ConfigError(f"[query] the Data Dealer does not admit it ({verdict.code}): {verdict.reason}; "
+                          "see [agreement]")
 
 
 def _entry(item: str | type | Callable[[], Strategy]) -> Entry:

@@ -8,7 +8,7 @@ import json
 import shutil
 import time
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -32,12 +32,14 @@ BATCH = 256
 MICRO = 1e-6
 
 
-def run_study(config: Config, *, progress: Progress | None = None, grid: Grid | None = None) -> Path:
+def run_study(config: Config, *, progress: Progress | None = None,
+              grid: Callable[[int], Grid] | None = None) -> Path:
     """Run every strategy x vary x seed of a config from its first round; returns the run folder.
 
     The folder's name follows from the config, so the same study finds its own ledger again: what was charged before is
     stored and free. --fresh asks anew, in a folder of its own, against the same ledger.
-    grid    another runtime's grid (Flower's own); by default [engine] decides: workers = 0 in this process, else Ray
+    grid    makes another runtime's grid (Flower's own) for a number of homes; by default [engine] decides: workers = 0
+            in this process, else Ray
     Errors: ConfigError before anything is spent; RunFailed after (the run folder can be resumed).
     """
     folder, ledger, fresh = place(config)
@@ -66,13 +68,17 @@ def resume_study(folder: Path, *, progress: Progress | None = None) -> Path:
         return _play(plan, progress or SilentProgress(), None)
 
 
-def place(config: Config) -> tuple[Path, Path, int]:
-    """(run folder, ledger, fresh number) of a config: <out>/<name>-<digest>, with -fresh<n> for the n-th --fresh."""
+def place(config: Config, number: int | None = None) -> tuple[Path, Path, int]:
+    """(run folder, ledger, fresh number) of a config: <out>/<name>-<digest>, with -fresh<n> for the n-th --fresh.
+
+    number  of the --fresh, where it was counted already (0: none); by default config.fresh asks for the next one
+    """
     base = Path(config.out) / config.run_name
     ledger = Path(config.ledger.path) if config.ledger.path else base / "ledger"
-    if not config.fresh:
+    if number is None:
+        number = _fresh_counts(ledger).get(config.digest(), 0) + 1 if config.fresh else 0
+    if not number:
         return base, ledger, 0
-    number = _fresh_counts(ledger).get(config.digest(), 0) + 1
     return base.with_name(f"{base.name}-fresh{number}"), ledger, number
 
 
@@ -127,7 +133,7 @@ def _begin(plan: Plan, start: Mapping[str, Any]) -> None:
     write_durably(plan.out / "versions.json", json.dumps(run_folder.versions(), indent=1).encode())
 
 
-def _play(plan: Plan, progress: Progress, grid: Grid | None) -> Path:
+def _play(plan: Plan, progress: Progress, grid: Callable[[int], Grid] | None) -> Path:
     began = time.monotonic()
     homes = Homes(plan.worlds, plan.out / "inside")
     turns = sum(part.query.rounds * len(part.entries) for part in plan.parts)
@@ -157,9 +163,9 @@ def _play(plan: Plan, progress: Progress, grid: Grid | None) -> Path:
 
 
 @contextmanager
-def _grid(plan: Plan, homes: Homes, given: Grid | None, progress: Progress) -> Iterator[Grid]:
+def _grid(plan: Plan, homes: Homes, given: Callable[[int], Grid] | None, progress: Progress) -> Iterator[Grid]:
     if given is not None:
-        yield given
+        yield given(len(plan.population))
         return
     made = make_grid(plan, homes)
     try:
@@ -178,5 +184,10 @@ def make_grid(plan: Plan, homes: Homes) -> HomesGrid:
     from fedenergy.federation.ray_grid import RayGrid
 
     ids = population.ids
-    return RayGrid(partial(make_client, homes), len(population), lambda index: bucket(ids[index]),
-                   workers=engine.workers, batch=engine.batch or BATCH, address=engine.address)
+    try:
+        return RayGrid(partial(make_client, homes), len(population), lambda index: bucket(ids[index]),
+                       workers=engine.workers, batch=engine.batch or BATCH, address=engine.address)
+    except ValueError as error:
+        raise ConfigError(f"[engine] {error}") from error
+    except ConnectionError as error:
+        raise ConfigError(f"[engine] address = {engine.address!r}: no Ray cluster answers there: {error}") from error
