@@ -1,4 +1,6 @@
-"""Negotiation policies of this library: Fixed, Strict, BoundedSearch; and the public utility model they share.
+"""Negotiation policies: Fixed, Strict, BoundedSearch; and what all policies share: the public utility model, checks.
+
+More: policies_public.py (decide from public state alone), policies_paid.py (decide with money).
 
 U(eps) = (1 + (eps0/eps)^2)^(-1/2), eps0 = Delta sqrt(2 d M)/||S||_2, is the expected cosine between an answer and its
 noised form (spec/explain.md, Exact formulas). ||S||_2 comes from an earlier release or a stated prior, never from data.
@@ -11,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fedenergy.box.policy import Case, Counter, Offer, Public, Published, Refuse, micro_floor
+from fedenergy.ids import stream
 from fedenergy.privacy.epsilon import MICRO, micro
 from fedenergy.privacy.mechanisms import Laplace
 
@@ -29,13 +32,13 @@ class Fixed:
     epsilon: float | None = None
 
     def __post_init__(self) -> None:
-        _budget(self, "epsilon", self.epsilon)
+        budget_argument(self, "epsilon", self.epsilon)
 
     def offer(self, case: Case) -> Offer | Counter | Refuse:
         if self.epsilon is not None and self.epsilon < case.query.epsilon:
             reason = f"the home's own limit, below the {case.query.epsilon:g} asked"
-            return _affordable(case, self.epsilon, reason, "own_limit")
-        return _affordable(case, case.query.epsilon, "as asked", "as_asked")
+            return affordable(case, self.epsilon, reason, "own_limit")
+        return affordable(case, case.query.epsilon, "as asked", "as_asked")
 
 
 @dataclass(frozen=True)
@@ -49,10 +52,10 @@ class Strict:
     epsilon: float = 0.16
 
     def __post_init__(self) -> None:
-        _budget(self, "epsilon", self.epsilon)
+        budget_argument(self, "epsilon", self.epsilon)
 
     def offer(self, case: Case) -> Offer | Counter | Refuse:
-        return _affordable(case, min(case.query.epsilon, self.epsilon), "no deal: the stricter default", "strict")
+        return affordable(case, min(case.query.epsilon, self.epsilon), "no deal: the stricter default", "strict")
 
 
 @dataclass(frozen=True)
@@ -81,23 +84,17 @@ class BoundedSearch:
 
     def __post_init__(self) -> None:
         for name in ("epsilon_target", "epsilon_min"):
-            _budget(self, name, getattr(self, name))
-        for name, least in (("price", False), ("ell", True), ("prior", False)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) \
-                    or not (value >= 0 if least else value > 0):
-                raise ValueError(f"[policy] {name} = {value!r} of BoundedSearch is not a finite number "
-                                 f"{'>= 0' if least else '> 0'}")
+            budget_argument(self, name, getattr(self, name))
+        number_argument(self, "price", "prior", above=0)
+        number_argument(self, "ell", least=0)
         if isinstance(self.rounds, bool) or not isinstance(self.rounds, int) or self.rounds < 0:
             raise ValueError(f"[policy] rounds = {self.rounds!r} of BoundedSearch is not a whole number >= 0")
-        if self.utility not in UTILITIES:
-            raise ValueError(f"[policy] utility = {self.utility!r} of BoundedSearch is unknown: "
-                             f"use {' or '.join(UTILITIES)}")
+        choice_argument(self, "utility", UTILITIES)
 
     def offer(self, case: Case) -> Offer | Counter | Refuse:
         most, least = case.most_micro, min(micro(self.epsilon_min), case.query.epsilon_micro)
         if most < least:
-            return _over_budget(case, self.epsilon_min)
+            return over_budget(case, self.epsilon_min)
         eps0 = epsilon_zero(case.public, self.utility, self.prior)
         centre = self.epsilon_target or best_epsilon(eps0, self.price, self.epsilon_min)
         high = min(most / MICRO, centre + self.ell)
@@ -181,17 +178,31 @@ def maximise(gain: Callable[[float], float], low: float, high: float, tolerance:
     return max((low, (low + high) / 2, high), key=gain)  # an end of the interval is met exactly
 
 
-def _affordable(case: Case, amount: float, reason: str, code: str) -> Offer | Refuse:
+def affordable(case: Case, amount: float, reason: str, code: str) -> Offer | Refuse:
     """An offer of exactly that amount, or a refusal where less remains."""
     # compared as integers: the float .1 is above Decimal("0.1")
-    return Offer(amount, reason, code) if micro(amount) <= micro_floor(case.remaining) else _over_budget(case, amount)
+    return Offer(amount, reason, code) if micro(amount) <= micro_floor(case.remaining) else over_budget(case, amount)
 
 
-def _over_budget(case: Case, amount: float) -> Refuse:
+def over_budget(case: Case, amount: float) -> Refuse:
+    """The refusal of a home that would have to spend more than remains."""
     return Refuse(f"{amount:g} is more than the {case.remaining} that remains of the agreed budget", "budget")
 
 
-def _budget(policy: object, name: str, value: float | None) -> None:
+def private_price(household: str, price: float, spread: float, seed: int) -> float:
+    """lambda_i of one home, log-normal around `price`: utility (or money) that it gives up per unit of epsilon.
+
+    spread  standard deviation of log lambda_i; 0: every home has the same
+    Drawn from a stream of the home's own name, never from its data: it tells nothing about them. The seed is public, so
+    in a simulation it stands in for what a real home would keep to itself.
+
+    >>> private_price("h1", 0.1, 0.0, 0)
+    0.1
+    """
+    return price * math.exp(spread * stream(seed, "policy-price", household).standard_normal()) if spread else price
+
+
+def budget_argument(policy: object, name: str, value: float | None) -> None:
     """Check an epsilon argument and put it on the 1e-6 grid."""
     if value is None:
         return
@@ -199,3 +210,22 @@ def _budget(policy: object, name: str, value: float | None) -> None:
         object.__setattr__(policy, name, micro(value) / MICRO)
     except (TypeError, ValueError) as error:
         raise ValueError(f"[policy] {name} = {value!r} of {type(policy).__name__}: {error}") from error
+
+
+def number_argument(policy: object, *names: str, least: float | None = None, above: float | None = None,
+                    most: float = math.inf) -> None:
+    """Check that arguments are finite numbers in range."""
+    for name in names:
+        value = getattr(policy, name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value > most \
+                or (least is not None and value < least) or (above is not None and value <= above):
+            bound = f">= {least:g}" if least is not None else f"> {above:g}" if above is not None else ""
+            raise ValueError(f"[policy] {name} = {value!r} of {type(policy).__name__} is not a finite number {bound}"
+                             + (f" and <= {most:g}" if most < math.inf else ""))
+
+
+def choice_argument(policy: object, name: str, allowed: Sequence[str]) -> None:
+    """Check that an argument is one of the allowed words."""
+    if getattr(policy, name) not in allowed:
+        raise ValueError(f"[policy] {name} = {getattr(policy, name)!r} of {type(policy).__name__} is unknown: "
+                         f"use {' or '.join(allowed)}")

@@ -1,0 +1,224 @@
+"""The privacy ledger: what every household has spent, and the answers that it bought, durable before they are revealed.
+
+64 SQLite files by household hash, whatever the number of workers; schema and identities: DESIGN.md, Ledger row.
+
+Guarantees, for processes that race, crash, repeat and replay:
+1. nothing is revealed before its charge is durable, and its receipt with it;
+2. the charges of a household never exceed its cap;
+3. one (household, query id) has one answer, byte for byte; asking again costs nothing;
+4. nothing is ever refunded; 5. an id with other content is a conflict;
+6. a file that is missing, older than its receipts or damaged refuses all its households and says why.
+Clocks play no part. Not covered: a ledger and its receipts put back together from one older backup.
+
+| case                                   | outcome                                                         |
+|----------------------------------------|-----------------------------------------------------------------|
+| epsilon NaN, float, 0, negative        | over_cap                                                        |
+| trust `open` (epsilon None)            | charged: a row without epsilon ("unbounded"), outside the cap   |
+| draw raises                            | the open transactions roll back: no charge, nothing revealed    |
+| killed before COMMIT                   | no charge, nothing revealed                                     |
+| killed after COMMIT                    | charged; asking again returns the stored bytes                  |
+| disk full, file locked                 | broken, for this call only: ask again                           |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from fedenergy.box.ledger_file import LedgerFile, Pending
+from fedenergy.box.ledger_rows import (
+    BUCKETS,
+    Charge,
+    LedgerBroken,
+    LedgerUnavailable,
+    Outcome,
+    Problem,
+    Row,
+    StoredRow,
+    bucket,
+)
+from fedenergy.box.receipts import ReceiptLog
+
+__all__ = ["BUCKETS", "Charge", "Ledger", "LedgerBroken", "LedgerUnavailable", "Outcome", "Problem", "Row", "StoredRow",
+           "bucket"]
+
+WINDOW = 8
+
+# connections inherited by fork: SQLite forbids using them, and closing them would drop locks
+_left_to_parent: list[Any] = []
+
+
+class Ledger:
+    """The charges of a population; opens its files lazily, works after fork and from many threads and processes.
+
+    path      folder of 00.sqlite to 63.sqlite (0700, files 0600)
+    receipts  folder of the Authenticator's receipts (default: path/receipts); better on another disk
+
+    >>> import tempfile
+    >>> charge = Charge("h1", "q1", b"digest", "cell", 0, 0, "household", "replace-one", "laplace", "local",
+    ...                 epsilon_micro=600_000, cap_micro=1_000_000)
+    >>> with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "ledger") as ledger:
+    ...     first = ledger.settle([charge], draw=lambda i: b"noised")
+    ...     again = ledger.settle([charge], draw=lambda i: b"other noise")
+    ...     first[0].status, again[0].status, again[0].payload, ledger.spent("h1")
+    ('charged', 'stored', b'noised', 600000)
+    """
+
+    def __init__(self, path: Path, receipts: Path | None = None) -> None:
+        self.path = Path(path)
+        self.receipts = self.path / "receipts" if receipts is None else Path(receipts)
+        self._start()
+
+    def settle(self, charges: Sequence[Charge], draw: Callable[[int], bytes]) -> list[Outcome]:
+        """Charge, draw, store, commit; outcomes in the order of charges.
+
+        draw  called inside the transaction with the position in charges, at most once each, and only where the answer
+              is new and within the cap; returns the noised bytes (or a Deposit's digest) to be stored and revealed.
+        One transaction and one receipt per file; WINDOW files at a time, so that their disk waits overlap. Several
+        charges of one household see each other.
+        Errors: what draw raises, after a rollback: of the files in progress nothing was charged or revealed. Files
+        settled before keep their charges (asking again returns their stored bytes, free); files after were not begun.
+        """
+        groups = self._grouped(range(len(charges)), key=lambda index: charges[index].household)
+        outcomes: list[Outcome | None] = [None] * len(charges)
+        with self._locked(), self._threads(len(groups)) as each:
+            files = {number: self._file(number) for number in groups}
+            each(lambda file: file.warm(create=True), files.values())
+            numbers = list(groups)  # ascending: processes that wait for each other's files cannot deadlock
+            for start in range(0, len(numbers), WINDOW):
+                window = numbers[start:start + WINDOW]
+                pending: list[Pending] = []
+                try:
+                    for number in window:
+                        places = groups[number]
+                        pending.append(files[number].begin([charges[place] for place in places],
+                                                           lambda i, places=places: draw(places[i])))
+                except BaseException as error:
+                    for begun in pending:
+                        with contextlib.suppress(type(error)):
+                            begun.cancel(error)
+                    raise
+                for number, settled in zip(window, each(Pending.finish, pending), strict=True):
+                    for place, outcome in zip(groups[number], settled, strict=True):
+                        outcomes[place] = outcome
+        return outcomes
+
+    def lookup(self, keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], StoredRow]:
+        """(household, query id) -> stored row, for the answers that exist: asked before any model is fitted.
+
+        Charges nothing. Compare content_digest before use: a row of another query is a conflict, which settle reports.
+        Homes of a broken file have no entry; settle says why.
+        """
+        found: dict[tuple[str, str], StoredRow] = {}
+        with self._locked():
+            for number, group in self._warmed(keys).items():
+                try:
+                    found.update(self._file(number).lookup(group))
+                except (LedgerBroken, LedgerUnavailable):
+                    continue
+        return found
+
+    def spent(self, household: str, cell: str | None = None) -> int:
+        """Micro-epsilon spent by a household in a cell (None: in all). Raises LedgerBroken, LedgerUnavailable."""
+        return self.spent_many([(household, cell)])[household, cell]
+
+    def spent_many(self, pairs: Iterable[tuple[str, str | None]]) -> dict[tuple[str, str | None], int]:
+        """spent() of many (household, cell), one read per file."""
+        found: dict[tuple[str, str | None], int] = {}
+        with self._locked():
+            for number, group in self._warmed(pairs).items():
+                found.update(self._file(number).spent(group))
+        return found
+
+    def history(self, household: str, cell: str | None = None) -> list[Row]:
+        """A household's rows in the order charged, its whole chain checked. Raises LedgerBroken, LedgerUnavailable."""
+        with self._locked():
+            rows = self._file(bucket(household)).history(household)
+        return [row for row in rows if cell in (None, row.cell)]
+
+    def rows(self) -> Iterator[Row]:
+        """All rows, by file, household and sequence. Raises LedgerBroken, LedgerUnavailable."""
+        for number in range(BUCKETS):
+            with self._locked():
+                pages = self._file(number).pages()
+            while True:
+                with self._locked():
+                    page = next(pages, None)
+                if page is None:
+                    break
+                yield from page
+
+    def verify(self) -> list[Problem]:
+        """What is wrong with pages, chains, heads, sums, caps and receipts; [] for a sound ledger. Reads all rows."""
+        with self._locked():
+            return [problem for number in range(BUCKETS) for problem in self._file(number).verify()]
+
+    def close(self) -> None:
+        """Close the files; the ledger opens them again when asked."""
+        with self._locked():
+            for file in self._files.values():
+                file.close()
+            self._files.clear()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    def _start(self) -> None:
+        self._process, self._lock, self._busy = os.getpid(), threading.RLock(), False
+        self._files: dict[int, LedgerFile] = {}
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One thread at a time, with this process's own files."""
+        if os.getpid() != self._process:
+            _left_to_parent.append(self._files)
+            self._start()
+        with self._lock:
+            if self._busy:
+                raise RuntimeError("draw may not use the ledger that calls it: read what it needs before settle")
+            self._busy = True
+            try:
+                yield
+            finally:
+                self._busy = False
+
+    def _file(self, number: int) -> LedgerFile:
+        if number not in self._files:
+            name = f"{number:02d}"
+            self._files[number] = LedgerFile(self.path / f"{name}.sqlite", ReceiptLog(self.receipts / f"{name}.log"))
+        return self._files[number]
+
+    def _warmed(self, pairs: Iterable[tuple[str, Any]]) -> dict[int, list[tuple[str, Any]]]:
+        """Pairs by file, the files opened."""
+        groups = self._grouped(pairs, key=lambda pair: pair[0])
+        if cold := [number for number in groups if number not in self._files]:
+            with self._threads(len(cold)) as each:
+                each(lambda file: file.warm(create=False), [self._file(number) for number in cold])
+        return groups
+
+    @staticmethod
+    @contextlib.contextmanager
+    def _threads(tasks: int) -> Iterator[Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]]:
+        """map() over a few threads (waiting for the disk leaves the interpreter free); plain for a single task."""
+        if tasks < 2:
+            yield lambda function, items: [function(item) for item in items]
+            return
+        with ThreadPoolExecutor(min(WINDOW, tasks)) as pool:
+            yield lambda function, items: list(pool.map(function, items))
+
+    @staticmethod
+    def _grouped(items: Iterable[Any], key: Callable[[Any], str]) -> dict[int, list[Any]]:
+        groups: dict[int, list[Any]] = {}
+        for item in items:
+            groups.setdefault(bucket(key(item)), []).append(item)
+        return dict(sorted(groups.items()))
