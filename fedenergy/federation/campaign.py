@@ -21,6 +21,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from fedenergy import ids
+from fedenergy.box.ledger import Ledger
 from fedenergy.box.query import Query, SealedQuery
 from fedenergy.box.world import World
 from fedenergy.box.zone_store import ZoneStore
@@ -72,6 +73,30 @@ class State:
     arrays: dict[str, dict] = field(default_factory=dict)
     strategies: dict[str, dict] = field(default_factory=dict)
     crossings: dict[str, dict] = field(default_factory=dict)
+    queries: dict[str, list[str]] = field(default_factory=dict)
+
+
+class Spending:
+    """What every home paid for this run's questions, cell by cell, as the ledger says.
+
+    Read from the rows of the questions themselves, so that a run on a ledger with a past shows the same numbers again.
+    """
+
+    def __init__(self, ledger: Ledger, homes: Sequence[str], queries: dict[str, list[str]]) -> None:
+        self._ledger, self._homes, self._queries = ledger, homes, queries
+        self._totals: dict[str, np.ndarray] = {}
+
+    def after(self, cell: str, query_id: str) -> tuple[float, float]:
+        """(mean, largest) epsilon over the homes, this question included."""
+        asked = self._queries.setdefault(cell, [])
+        known = cell in self._totals
+        new = [] if query_id in asked else [query_id]
+        asked += new
+        for name in new if known else asked:
+            rows = self._ledger.lookup([(home, name) for home in self._homes])
+            paid = [rows[home, name].epsilon_micro or 0 if (home, name) in rows else 0 for home in self._homes]
+            self._totals[cell] = self._totals.get(cell, 0) + np.array(paid, dtype=np.int64)
+        return float(self._totals[cell].sum()) * 1e-6 / len(self._homes), float(self._totals[cell].max()) * 1e-6
 
 
 def declared(strategy: Strategy, override: str | None = None) -> tuple[str, str, str]:
@@ -106,11 +131,12 @@ class Campaign:
     """
 
     def __init__(self, part: Part, grid: Grid, zones: ZoneStore, checkpoint: Path, score: Callable[..., dict],
-                 observe: Callable[..., None], spent: Callable[[str], tuple[float, float]],
+                 observe: Callable[..., None], ledger: Ledger,
                  truths: dict[str, dict[str, np.ndarray] | None]) -> None:
         self.part, self.grid, self.zones, self.checkpoint = part, grid, zones, checkpoint
-        self.score, self.observe, self.spent, self.truths = score, observe, spent, truths
+        self.score, self.observe, self.truths = score, observe, truths
         self.state = load_state(checkpoint) or State()
+        self.spending = Spending(ledger, part.world.population.ids, self.state.queries)
         self.strategies = {entry.label: entry.build() for entry in part.entries}
         for label, frozen in self.state.strategies.items():
             thaw(frozen, self.strategies[label])
@@ -160,7 +186,9 @@ class Campaign:
             self.state.arrays[entry.label] = dump_arrays(result)
             released = np.asarray(result[records.SUMMARY].numpy(), dtype=np.float64)
             released = released * len(grid.answered) if returns == "mean" else released
-        mean, most = self.spent(cell) if trust != OPEN else (float("nan"), float("nan"))
+        mean = most = float("nan")
+        if trust != OPEN and grid.query is not None:
+            mean, most = self.spending.after(cell, grid.query.id)
         values = {"answers": len(grid.answered), "refusals": grid.refused, "failures": grid.failed,
                   "epsilon_spent_mean": mean, "epsilon_spent_max": most}
         if truth is not None and released is not None:

@@ -48,7 +48,7 @@ def versions() -> dict[str, str]:
 def keep_releases(folder: Path, part: Part, index: int, exchange: Exchange) -> None:
     """Keep what crossed openly in one round: every home's Release (trust local)."""
     rows = [(envelope.query_id, envelope.household, envelope.epsilon_micro, envelope.values)
-            for envelope in exchange.known(LOCAL)]
+            for envelope in exchange.received(LOCAL)]
     if rows:
         path = folder / "checkpoints" / f"{part.name}-round{index + 1}.releases.npz"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -29,7 +29,6 @@ from fedenergy.federation.scores import score
 from fedenergy.progress import Progress, SilentProgress
 
 BATCH = 256
-MICRO = 1e-6
 
 
 def run_study(config: Config, *, progress: Progress | None = None,
@@ -47,8 +46,7 @@ def run_study(config: Config, *, progress: Progress | None = None,
     with _only_run(folder):
         if fresh:
             _count_fresh(ledger, config, fresh)
-        _begin(plan, {"fresh": fresh, "ledger": str(ledger)})
-        return _play(plan, progress or SilentProgress(), grid)
+        return _play(plan, progress or SilentProgress(), grid, {"fresh": fresh, "ledger": str(ledger)})
 
 
 def resume_study(folder: Path, *, progress: Progress | None = None) -> Path:
@@ -65,7 +63,7 @@ def resume_study(folder: Path, *, progress: Progress | None = None) -> Path:
     start = json.loads(start_file.read_text(encoding="utf-8"))
     plan = plan_from_config(parse(tomllib.loads(text)), folder, Path(start["ledger"]), start["fresh"])
     with _only_run(folder):
-        return _play(plan, progress or SilentProgress(), None)
+        return _play(plan, progress or SilentProgress())
 
 
 def place(config: Config, number: int | None = None) -> tuple[Path, Path, int]:
@@ -108,8 +106,7 @@ def _only_run(folder: Path) -> Iterator[None]:
 def play_plan(plan: Plan, progress: Progress | None = None) -> Path:
     """Run a plan made from objects."""
     with _only_run(plan.out):
-        _begin(plan, {"fresh": 0, "ledger": str(plan.ledger)})
-        return _play(plan, progress or SilentProgress(), None)
+        return _play(plan, progress or SilentProgress(), start={"fresh": 0, "ledger": str(plan.ledger)})
 
 
 def new_folder(out: Path, name: str) -> Path:
@@ -133,7 +130,9 @@ def _begin(plan: Plan, start: Mapping[str, Any]) -> None:
     write_durably(plan.out / "versions.json", json.dumps(run_folder.versions(), indent=1).encode())
 
 
-def _play(plan: Plan, progress: Progress, grid: Callable[[int], Grid] | None) -> Path:
+def _play(plan: Plan, progress: Progress, grid: Callable[[int], Grid] | None = None,
+          start: Mapping[str, Any] | None = None) -> Path:
+    """start: what a new run notes for resuming; None goes on with the checkpoints that are there."""
     began = time.monotonic()
     homes = Homes(plan.worlds, plan.out / "inside")
     turns = sum(part.query.rounds * len(part.entries) for part in plan.parts)
@@ -141,17 +140,14 @@ def _play(plan: Plan, progress: Progress, grid: Callable[[int], Grid] | None) ->
     try:
         with (_grid(plan, homes, grid, progress) as nodes, Ledger(plan.ledger) as ledger,
               ZoneStore(plan.ledger) as zones):
+            if start is not None:
+                _begin(plan, start)
             progress.start(turns, f"{len(plan.population)} homes")
             truths: dict = {}
             for part in plan.parts:
-                def spent(cell: str, part=part) -> tuple[float, float]:
-                    ids = part.world.population.ids
-                    known = ledger.spent_many([(name, cell) for name in ids])
-                    return sum(known.values()) * MICRO / len(ids), max(known.values()) * MICRO
-
                 campaign = Campaign(part, nodes, zones, plan.out / "checkpoints" / f"{part.name}.json",
                                     partial(score, clip=part.world.task.clip),
-                                    partial(run_folder.keep_releases, plan.out), spent, truths)
+                                    partial(run_folder.keep_releases, plan.out), ledger, truths)
                 progress.advance(campaign.state.round * len(part.entries))
                 states.append(campaign.play(progress.advance))
             run_folder.finish(plan, states, ledger, truths, time.monotonic() - began)

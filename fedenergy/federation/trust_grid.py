@@ -80,7 +80,7 @@ class Exchange:
         return ([message for message, word in zip(messages, status, strict=True) if word == "accepted"],
                 status.count("refused"), status.count("failed"))
 
-    def known(self, trust: str) -> list[Envelope]:
+    def received(self, trust: str) -> list[Envelope]:
         """The envelopes of a trust mode that reached the exchange so far, by query and household."""
         return [envelope for _, homes in sorted(self._memo.items()) for _, envelope in sorted(homes.items())
                 if isinstance(envelope, Envelope) and envelope.trust == trust]
@@ -108,7 +108,11 @@ class Exchange:
         if records.status_of(reply.content) == "refused":
             self.crossings.refused[query.trust] += 1
             return "refused"
-        envelope = records.decode(reply.content, query, name, len(self.world.coordinates))
+        try:
+            envelope = records.decode(reply.content, query, name, len(self.world.coordinates))
+        except ValueError:  # a home that breaks the schema is one failure, whatever it sent
+            self.crossings.errors[query.trust] += 1
+            return "failed"
         self.crossings.envelopes[query.trust] += 1
         return envelope
 
