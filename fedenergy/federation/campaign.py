@@ -29,12 +29,13 @@ from fedenergy.errors import RunFailed
 from fedenergy.federation import records
 from fedenergy.federation.flower_adapter import instruction, node_id, quiet_flower
 from fedenergy.federation.freeze import dump_arrays, freeze, load_arrays, thaw
-from fedenergy.federation.trust_grid import Crossings, Exchange, TrustGrid
+from fedenergy.federation.trust_grid import UNBOUNDED, Crossings, Exchange, TrustGrid
 from fedenergy.privacy.epsilon import text
 from fedenergy.privacy.mechanisms import NoiseGrid
-from fedenergy.privacy.trust import LOCAL, OPEN, check_trust
+from fedenergy.privacy.trust import CURATOR, LOCAL, OPEN, SUM, check_trust
 
-NO_NOISE = "none"
+NO_NOISE, LAPLACE = "none", "laplace"
+MECHANISMS = {LOCAL: (LAPLACE,), SUM: (LAPLACE,), CURATOR: (LAPLACE, UNBOUNDED), OPEN: (NO_NOISE,)}
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,9 @@ class Spending:
 def declared(strategy: Strategy, override: str | None = None) -> tuple[str, str, str]:
     """(trust, mechanism, returns) of a strategy: its class attributes, or the defaults that make stock ones safe."""
     trust = check_trust(override or getattr(strategy, "trust", LOCAL))
-    mechanism = NO_NOISE if trust == OPEN else getattr(strategy, "mechanism", "laplace")
+    mechanism = NO_NOISE if trust == OPEN else getattr(strategy, "mechanism", LAPLACE)
+    if mechanism not in MECHANISMS[trust]:
+        raise ValueError(f"mechanism {mechanism!r} is not one of trust {trust}: use {', '.join(MECHANISMS[trust])}")
     return trust, mechanism, getattr(strategy, "returns", "mean")
 
 

@@ -154,7 +154,10 @@ def _parts(keys, worlds, number, open_number, query, policy, seeds, entries, max
     homes = len(world.population)
     for entry in entries:
         strategy = entry.build()
-        trust, _, returns = declared(strategy, entry.trust)
+        try:
+            trust, _, returns = declared(strategy, entry.trust)
+        except ValueError as error:
+            raise ConfigError(f"[[strategy]] {entry.label}: {error}") from error
         if (least := getattr(strategy, "min_available_nodes", 0)) > homes:
             raise ConfigError(f"[[strategy]] {entry.label} waits for min_available_nodes = {least} homes, but the "
                               f"population has {homes}: it would wait for ever; lower it or raise population.count")

@@ -21,10 +21,12 @@ from fedenergy.box.zone_store import ZoneStore
 from fedenergy.federation import flower_adapter as flower
 from fedenergy.federation import records
 from fedenergy.federation.client_app import ACCEPT
-from fedenergy.privacy.mechanisms import Laplace
+from fedenergy.privacy.mechanisms import Laplace, discrete_laplace
 from fedenergy.privacy.noise import noise_from
 from fedenergy.privacy.secure_sum import Summer
 from fedenergy.privacy.trust import CURATOR, SUM, Envelope
+
+UNBOUNDED = "central_unbounded"
 
 Seal = Callable[[Sequence[str]], SealedQuery]
 
@@ -113,6 +115,9 @@ class Exchange:
         except ValueError:  # a home that breaks the schema is one failure, whatever it sent
             self.crossings.errors[query.trust] += 1
             return "failed"
+        if query.trust == CURATOR and int(np.abs(envelope.values).sum()) > Laplace(query.clip).grid.bound:
+            self.crossings.errors[query.trust] += 1  # the Curator takes no more of a home than was agreed
+            return "failed"
         self.crossings.envelopes[query.trust] += 1
         return envelope
 
@@ -189,7 +194,10 @@ class TrustGrid(Grid):
         def noised() -> bytes:
             source = noise_from(self._exchange.world.noise, self._exchange.seed).source(records.ZONE, query.id)
             total = np.sum([envelope.values for envelope in asked.envelopes.values()], axis=0, dtype=np.int64)
-            noise = Laplace(query.clip).noise(source, query.epsilon_micro, total.size)
+            scale = Laplace(query.clip).scale(query.epsilon_micro)
+            if query.mechanism == UNBOUNDED:  # the source's sensitivity of a sum of N homes
+                scale *= len(asked.envelopes)
+            noise = discrete_laplace(source, scale, total.size)
             return (total + noise).astype("<i8").tobytes()
 
         return self._exchange.zones.put_once(query.id, tuple(asked.envelopes), noised, CURATOR)

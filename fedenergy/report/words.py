@@ -112,9 +112,15 @@ def labels(strategies: Iterable[str]) -> dict[str, str]:
     {'strategies.zonal_sum:ZonalSum': 'ZonalSum', 'mine:Sum': 'mine:Sum', 'yours:Sum': 'yours:Sum'}
     """
     names = list(dict.fromkeys(strategies))
-    short = {name: name.rsplit(":", 1)[-1] or name for name in names}
+    short = {name: _after_colon(name) or name for name in names}
     ends = list(short.values())
     return {name: end if ends.count(end) == 1 else name for name, end in short.items()}
+
+
+def _after_colon(name: str) -> str:
+    """Name(arguments) of "module:Name(arguments)"; a colon among the arguments is theirs."""
+    head, bracket, arguments = name.partition("(")
+    return head.rsplit(":", 1)[-1] + bracket + arguments
 
 
 def duration(seconds: object) -> str:

@@ -1,0 +1,125 @@
+"""Byzantine: a test instrument, no aggregation of its own. Corrupts a share of the answers before another strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from fedenergy import ids
+from fedenergy.config import Spec
+from fedenergy.federation import records
+from fedenergy.privacy.trust import LOCAL
+
+
+def corrupted(households: Sequence[str], share: float, seed: int = 0) -> frozenset[str]:
+    """The floor(share n) of n household names that misbehave: a set fixed by names and seed, whatever their order.
+
+    >>> sorted(corrupted(["home-1", "home-2", "home-3", "home-4"], share=0.5))
+    ['home-1', 'home-3']
+    """
+    order = sorted(households, key=lambda name: ids.digest(b"fe.byzantine.1", [seed, name]))
+    return frozenset(order[:at_most(share, len(order))])
+
+
+def at_most(share: float, count: int) -> int:
+    """floor(share count), forgiving the rounding of decimal shares.
+
+    >>> at_most(0.29, 100)
+    29
+    """
+    return int(share * count + 1e-9)
+
+
+def push(size: float, coordinates: int) -> np.ndarray:
+    """What a bad home adds to its answer (d,): -size on even coordinates, size on odd ones, so that ranks break too.
+
+    >>> push(2.0, 3)
+    array([-2.,  2., -2.])
+    """
+    return np.where(np.arange(coordinates) % 2, size, -size)
+
+
+class Byzantine(Strategy):
+    """A test instrument: what `inner` makes of the answers when a share of the homes lies.
+
+    inner      "module:Name" of a strategy, Flower's own too; arguments: its arguments
+    share      of the homes that answered, rounded down, 0 to 1; the same ones in every round
+    size       added by each bad home to every coordinate, units of S, signs alternating. A multiple of the noise grid
+               (whole numbers are, for C < 2^21) cannot be told from an honest Release by its form
+    seed       of the choice of homes
+    Trust, mechanism and `returns` are those of inner. Under trust sum and curator nobody sees a single answer, so the
+    push of all bad homes is added to the zone's one: such a sum cannot tell either. Privacy is untouched.
+    """
+
+    def __init__(self, inner: str, share: float = 0.1, size: float = 1000.0, seed: int = 0,
+                 arguments: Mapping[str, Any] | None = None) -> None:
+        for name, value, most in (("share", share, 1.0), ("size", size, 1e12)):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+                raise ValueError(f"Byzantine: {name} = {value!r} is not a number from 0 to {most:g}")
+        self.share, self.size, self.seed = float(share), float(size), seed
+        self.inner: Strategy = Spec(inner, dict(arguments or {}), table="strategy").check().build()
+
+    @property
+    def trust(self) -> str:
+        return getattr(self.inner, "trust", LOCAL)
+
+    @property
+    def mechanism(self) -> str:
+        return getattr(self.inner, "mechanism", "laplace")
+
+    @property
+    def returns(self) -> str:
+        return getattr(self.inner, "returns", "mean")
+
+    @property
+    def min_available_nodes(self) -> int:
+        """Flower's own strategies wait for so many; the campaign checks it."""
+        return getattr(self.inner, "min_available_nodes", 0)
+
+    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord,
+                        grid: Grid) -> Iterable[Message]:
+        return self.inner.configure_train(server_round, arrays, config, grid)
+
+    def aggregate_train(self, server_round: int,
+                        replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        return self.inner.aggregate_train(server_round, self._spoilt(list(replies)))
+
+    def _spoilt(self, replies: list[Message]) -> list[Message]:
+        names = [_envelope(reply)["household"] for reply in replies if reply.has_content()]
+        bad = corrupted(names, self.share, self.seed)
+        spoilt = []
+        for reply in replies:
+            if reply.has_content():
+                fields = _envelope(reply)
+                one = fields["household"]
+                liars = at_most(self.share, fields["answers"]) if one == records.ZONE else int(one in bad)
+                reply = _pushed(reply, liars * self.size)
+            spoilt.append(reply)
+        return spoilt
+
+    def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord,
+                           grid: Grid) -> Iterable[Message]:
+        return []
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        return None
+
+    def summary(self) -> None:
+        """Nothing to log: the report says what ran."""
+
+
+def _envelope(reply: Message) -> ConfigRecord:
+    return reply.content[records.ENVELOPE]
+
+
+def _pushed(reply: Message, size: float) -> Message:
+    """A copy of the reply with the push added; the original stays as it is."""
+    content = RecordDict({name: record.copy() for name, record in reply.content.items()})
+    values = content[records.ARRAYS][records.SUMMARY].numpy()
+    content[records.ARRAYS] = ArrayRecord({records.SUMMARY: Array(values + push(size, values.shape[-1]))})
+    return Message(metadata=reply.metadata, content=content)
