@@ -17,8 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedenergy.box.admission import Authenticator, BoxKey, Clock, check_query
+from fedenergy.box.admission import Authenticator, BoxKey, check_query
 from fedenergy.box.agreement import Agreement
+from fedenergy.box.clock import StoredClock
 from fedenergy.box.ledger import Charge, Ledger, LedgerBroken, LedgerUnavailable
 from fedenergy.box.policy import OFFER, Case, PolicyError, Public, decide
 from fedenergy.box.query import SealedQuery
@@ -33,7 +34,6 @@ from fedenergy.privacy.trust import CURATOR, LOCAL, OPEN, SUM, Deposit, Envelope
 RELATION = "replace-one"
 MICRO = 1_000_000
 ENROLMENT_SEED = 0  # keys of simulated homes: the same in every study, stamped by the Authenticator
-CLOCK = Clock()
 Summarise = Callable[[Sequence["Box"], Sequence[SealedQuery]], Sequence[tuple[NoiseFree, str]]]
 
 
@@ -93,28 +93,36 @@ def open_ledger(folder: Path) -> Ledger:
     return Ledger(folder)
 
 
-def consider(boxes: Sequence[Box], queries: Sequence[SealedQuery], ledger: Ledger) -> list[int | Answer]:
+@lru_cache(maxsize=4)
+def _clock(folder: Path) -> StoredClock:
+    return StoredClock(folder / "clock")
+
+
+def consider(boxes: Sequence[Box], queries: Sequence[SealedQuery], ledger: Ledger,
+             parties: int = 0) -> list[int | Answer]:
     """Each home's decision, from agreement, ledger and public state alone: granted micro-epsilon, or why not."""
     scopes = [(box.id, None if box.world.noise == SECURE else query.cell)
               for box, query in zip(boxes, queries, strict=True)]
-    now = CLOCK.read(int(time.time()))
+    now = _clock(ledger.path).read(int(time.time()))
     try:
         spent = ledger.spent_many(scopes)
     except (LedgerBroken, LedgerUnavailable):
         if len(boxes) == 1:
             return [Answer(boxes[0].id, None, "broken", "ledger file missing, older than its receipts, or damaged")]
-        return [consider([box], [query], ledger)[0] for box, query in zip(boxes, queries, strict=True)]
-    return [_consider(box, query, spent[scope], now)
+        return [consider([box], [query], ledger, parties)[0] for box, query in zip(boxes, queries, strict=True)]
+    return [_consider(box, query, spent[scope], now, parties)
             for box, query, scope in zip(boxes, queries, scopes, strict=True)]
 
 
-def _consider(box: Box, query: SealedQuery, spent: int, now: int) -> int | Answer:
+def _consider(box: Box, query: SealedQuery, spent: int, now: int, parties: int) -> int | Answer:
     agreement = box.agreement
     refusal = check_query(agreement, query, now, household=box.id, box_key=box.public_key, zone=box.world.terms.zone)
     if refusal is not None:
         return Answer(box.id, None, refusal.code, refusal.reason)
     if (query.clip, query.grid) != (box.world.task.clip, NoiseGrid(box.world.task.clip).step):
         return Answer(box.id, None, "clip", "the query's clipping bound or grid is not that of the agreed task")
+    if query.trust == SUM and parties > query.homes:
+        return Answer(box.id, None, "parties", "more parties to the sum than homes that were asked")
     if query.trust == OPEN:
         return query.epsilon_micro
     spent = max(spent, agreement.spent_micro)  # a renewed agreement carries over what was spent before
@@ -152,7 +160,7 @@ def answer_many(boxes: Sequence[Box], queries: Sequence[SealedQuery], summarise:
             answers[at] = _stored_answer(box, query, row)
         else:
             fresh.append(at)
-    decided = consider([boxes[at] for at in fresh], [queries[at] for at in fresh], ledger)
+    decided = consider([boxes[at] for at in fresh], [queries[at] for at in fresh], ledger, parties)
     granted: dict[int, int] = {}
     for at, decision in zip(fresh, decided, strict=True):
         row = stored.get((boxes[at].id, queries[at].id))
@@ -248,4 +256,5 @@ def _from_payload(box: Box, query: SealedQuery, epsilon_micro: int, payload: byt
 
 def _gate(envelope: Envelope, box: Box, query: SealedQuery) -> Envelope:
     """The one way out of a box."""
-    return check_envelope(envelope, query.trust, len(box.world.coordinates), query.grid)
+    bound = NoiseGrid(query.clip).bound
+    return check_envelope(envelope, query.trust, len(box.world.coordinates), query.grid, bound)

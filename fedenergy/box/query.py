@@ -20,6 +20,7 @@ from typing import Any
 from fedenergy import ids
 from fedenergy.households.household import ID_PATTERN, check_household_id
 from fedenergy.privacy.epsilon import MICRO, check_micro, micro
+from fedenergy.privacy.epsilon import text as epsilon_text
 from fedenergy.privacy.trust import CURATOR, SUM, TRUST_MODES
 
 GENERAL, SPECIFIC, WINDOWS, SYNTHETIC, UPDATE = CLASSES = ("general", "specific", "windows", "synthetic", "update")
@@ -32,8 +33,8 @@ REPEATS = ("next_window", "same_window")
 GRANULARITIES = ("total", "daypart", "appliance", "feature_lag")  # coarse to fine
 _KIND_GRANULARITY = {"total": "total", "trend": "total", "peak_hour": "daypart", "top": "appliance"}
 
-BODY_KEYS = frozenset({"kind", "task", "population", "window", "grid", "clip", "trust", "mechanism", "querier",
-                       "purpose", "repeat", "fresh", "cell"})
+BODY_KEYS = frozenset({"kind", "epsilon", "task", "population", "window", "grid", "clip", "trust", "mechanism",
+                       "querier", "purpose", "repeat", "fresh", "cell"})
 HOMES = b"fe.homes.1"
 MAX_BODY_BYTES = 64 * 1024
 MAX_COUNT = 2**31 - 1
@@ -127,8 +128,9 @@ class Query:
         strategy           in training only, where it and the round are part of the id
         """
         window = {"rows": getattr(window, "rows", window), "blocks": getattr(window, "blocks", (0, 0))}
-        body = {"kind": self.kind, "task": task, "population": population, "window": window, "grid": grid, "clip": clip,
-                "trust": trust, "mechanism": mechanism, "querier": self.querier, "purpose": self.purpose,
+        body = {"kind": self.kind, "epsilon": epsilon_text(self.epsilon_micro), "task": task, "population": population,
+                "window": window, "grid": grid, "clip": clip, "trust": trust, "mechanism": mechanism,
+                "querier": self.querier, "purpose": self.purpose,
                 "repeat": self.repeat, "fresh": self.fresh, "cell": cell}
         if trust in (SUM, CURATOR) and homes is not None:
             body["homes"] = homes_digest(homes)
@@ -181,6 +183,9 @@ class SealedQuery:
             check_micro(self.epsilon_micro)
         except TypeError as error:
             raise ValueError(str(error)) from error
+        if body["epsilon"] != epsilon_text(self.epsilon_micro):  # one id, one scale of noise for every home
+            raise ValueError(f"the body asks for epsilon = {_short(body['epsilon'])}, the query for "
+                             f"{epsilon_text(self.epsilon_micro)}")
         if body.get("round", str(self.round)) != str(self.round):
             raise ValueError(f"the body is of round {_short(body['round'])}, the query of round {self.round}")
         for name, value in (("body", _frozen(body)), ("id", ids.query_id(body)), ("text", canonical.decode()),

@@ -133,8 +133,8 @@ class Explain:
         household = box.load()
         try:
             summary = self.explainer.summary(household, slice(*query.rows))
-        except ValueError as error:
-            return NoiseFree(np.zeros(len(box.world.coordinates))), f"no summary, zeros instead: {error}"
+        except ValueError:
+            return NoiseFree(np.zeros(len(box.world.coordinates))), "no summary (too few readings): zeros instead"
         return NoiseFree(summary.values), summary.reason
 
 

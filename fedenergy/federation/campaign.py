@@ -11,7 +11,7 @@ import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -115,12 +115,12 @@ def cell_of(part: Part, trust: str, mechanism: str) -> str:
                         "epsilon": text(part.query.epsilon_micro), "seed": part.seed, "vary": part.keys})
 
 
-def sealer(part: Part, world: World, trust: str, mechanism: str, cell: str, round_index: int, window):
-    """A function that seals the part's query for the homes asked."""
+def sealer(query: Query, world: World, trust: str, mechanism: str, cell: str, round_index: int, window):
+    """A function that seals the query for the homes asked."""
     grid = NoiseGrid(world.task.clip)
 
     def seal(homes: Sequence[str]) -> SealedQuery:
-        return part.query.sealed(task=world.task.identity(), population=world.population.identity(), window=window,
+        return query.sealed(task=world.task.identity(), population=world.population.identity(), window=window,
                                  grid=grid.step, clip=world.task.clip, trust=trust, mechanism=mechanism, cell=cell,
                                  round=round_index, homes=homes)
     return seal
@@ -172,7 +172,7 @@ class Campaign:
         if trust == OPEN and part.oracle is not None:  # the only world whose agreements grant "open"
             world, number = part.oracle
             exchange = Exchange(self.grid, world, number, part.seed, self.zones, exchange.crossings)
-        grid = TrustGrid(exchange, trust, sealer(part, world, trust, mechanism, cell, index, window))
+        grid = TrustGrid(exchange, trust, sealer(part.query, world, trust, mechanism, cell, index, window))
         before = self.state.arrays.get(entry.label)
         arrays = load_arrays(before) if before else ArrayRecord({records.SUMMARY: Array(start)})
         with quiet_flower():
@@ -217,7 +217,8 @@ class Campaign:
         cell = ids.cell_id({"trust": OPEN, "mechanism": NO_NOISE, "policy": self.part.policy, "epsilon": "inf",
                             "seed": 0, "vary": keys})
         exchange = Exchange(self.grid, world, number, 0, self.zones, crossings)
-        query = sealer(self.part, world, OPEN, NO_NOISE, cell, index, window)([])
+        asked = replace(self.part.query, epsilon=1.0)  # without meaning here, so the same for every epsilon of the study
+        query = sealer(asked, world, OPEN, NO_NOISE, cell, index, window)([])
         if query.id not in self.truths:
             nodes = [node_id(home) for home in range(len(world.population))]
             asked = exchange.ask(query, [instruction(RecordDict(), node, "train", str(index + 1)) for node in nodes])

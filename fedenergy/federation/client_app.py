@@ -37,6 +37,11 @@ class Homes:
             raise ValueError(f"world {world} does not exist: there are {len(self.worlds)}")
         return _box(self, world, index)
 
+    @property
+    def shows_inside(self) -> bool:
+        """Whether notes about a home's data may be logged: only in a simulation with an oracle."""
+        return any(world.open for world in self.worlds)
+
     def log(self, entries: Iterable[dict]) -> None:
         """Append to this process's inside view: codes and reasons that the outside never sees."""
         lines = [json.dumps(entry, sort_keys=True) + "\n" for entry in entries]
@@ -62,7 +67,7 @@ def make_client(homes: Homes) -> Client:
             boxes = [homes.box(extras["world"], indices[at]) for at in part]
             answers = boxes[0].world.task.answer_many(boxes, [query] * len(boxes), seed=extras["seed"],
                                                       parties=extras["parties"])
-            homes.log(_refused(answers, query))
+            homes.log(_noted(answers, query, homes.shows_inside))
             replies += [_reply(messages[at], answer, query) for at, answer in zip(part, answers, strict=True)]
         return replies
 
@@ -70,7 +75,7 @@ def make_client(homes: Homes) -> Client:
         query, extras = records.read_query(messages[0].content)
         boxes = [homes.box(extras["world"], index_of(context)) for context in contexts]
         decisions = accept_many(boxes, query)
-        homes.log(_refused([d for d in decisions if d is not None], query))
+        homes.log(_noted([d for d in decisions if d is not None], query, homes.shows_inside))
         return [flower.reply(message, records.acceptance(box.id, query.id) if decision is None
                              else records.refusal(box.id, query.id))
                 for message, box, decision in zip(messages, boxes, decisions, strict=True)]
@@ -133,6 +138,7 @@ def _reply(message: Message, answer: Answer, query: SealedQuery) -> Message:
     return flower.reply(message, content)
 
 
-def _refused(answers: Sequence[Answer], query: SealedQuery) -> list[dict]:
+def _noted(answers: Sequence[Answer], query: SealedQuery, inside: bool) -> list[dict]:
+    """Refusals, whose reasons never depend on data; notes on answered homes only where there is an inside view."""
     return [{"household": a.household, "query_id": query.id, "cell": query.cell, "code": a.code, "reason": a.reason}
-            for a in answers if a.envelope is None or a.reason]
+            for a in answers if a.envelope is None or (inside and a.reason)]

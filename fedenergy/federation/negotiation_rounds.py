@@ -11,14 +11,17 @@ import hashlib
 import hmac
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import lru_cache
+from pathlib import Path
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from fedenergy import ids
 from fedenergy.box.admission import check_query
-from fedenergy.box.box import CLOCK, MICRO, Box, open_ledger
+from fedenergy.box.box import MICRO, Box, open_ledger
+from fedenergy.box.clock import StoredClock
 from fedenergy.box.negotiation import MAX_ROUNDS, Bid, Negotiated, Operator, Terms, answer, talk
 from fedenergy.box.policies_public import window
 from fedenergy.box.policy import COUNTER, OFFER, REFUSE, Case, Public, Published
@@ -114,6 +117,11 @@ def _checked(content: RecordDict, name: str, schema: Mapping[str, type]) -> dict
 
 # the home's side
 
+@lru_cache(maxsize=4)
+def _clock(folder: Path) -> StoredClock:
+    return StoredClock(folder / "clock")
+
+
 def case_of(box: Box, query: SealedQuery, spent_micro: int, now: int) -> Case | None:
     """The case of a home before any terms; None where its agreement does not allow the query."""
     world, agreement = box.world, box.agreement
@@ -132,7 +140,7 @@ def bid_many(boxes: Sequence[Box], query: SealedQuery, terms: Mapping[str, Terms
     did before it was charged, so that a resumed negotiation ends as the first one did."""
     ledger = open_ledger(boxes[0].world.ledger)
     scopes = [(box.id, None if box.world.noise == SECURE else query.cell) for box in boxes]
-    spent, now = ledger.spent_many(scopes), CLOCK.read(int(time.time()))
+    spent, now = ledger.spent_many(scopes), _clock(ledger.path).read(int(time.time()))
     stored = ledger.lookup([(box.id, query.id) for box in boxes])
     found = []
     for box, scope in zip(boxes, scopes, strict=True):
@@ -183,7 +191,23 @@ def handler(homes) -> Callable[[Sequence[Message], Sequence[Context]], list[Mess
     return negotiate_many
 
 
+def bind(boxes: Sequence[Box], query: SealedQuery, content: RecordDict) -> None:
+    """Have the boxes grant their own offers that came back with the query; 0 where the box did not make the offer."""
+    if binding := read_binding(content):
+        for box in boxes:
+            box.bound[query.id] = bound_micro(box, query, binding) or 0
+
+
 # the operator's side
+
+@dataclass(frozen=True)
+class Negotiation:
+    """What a study negotiates with: an operator, how many rounds, and the earlier zone answers of each cell."""
+
+    operator: Operator
+    rounds: int = 8
+    releases: Mapping[str, tuple[Published, ...]] = field(default_factory=dict)
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -243,3 +267,16 @@ def negotiate_over(send: Callable[[list[tuple[str, RecordDict]]], list[RecordDic
 
     found = talk(names, query.query, public, operator, rounds, ask)
     return Outcome(found, dict(tags), tuple(sorted(failed)))
+
+
+def with_bindings(outcome: Outcome, query: SealedQuery, messages: Mapping[str, Message]) -> list[Message]:
+    """The messages (by home) of the homes whose offer binds, each with it inside; the others are not asked."""
+    found = []
+    for names, record in outcome.bindings(query.kind):
+        shared: dict[int, RecordDict] = {}
+        for name in names:
+            old = messages[name]
+            content = shared.setdefault(id(old.content), RecordDict({**old.content, BINDING: record}))
+            found.append(flower.instruction(content, old.metadata.dst_node_id, old.metadata.message_type,
+                                            old.metadata.group_id))
+    return found

@@ -72,9 +72,9 @@ def ray_session(workers: int, address: str = ""):
     if address and os.environ.get("RAY_AUTH_MODE") != "token":
         raise ValueError(f"engine.address = {address!r}: the cluster must use token authentication; set "
                          "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN here and on every node")
-    own = {} if address else {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    before = {name: os.environ.get(name) for name in own}
-    os.environ.update(own)
+    if not address:  # one token per process: Ray reads it once and keeps it
+        os.environ["RAY_AUTH_MODE"] = "token"
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     import ray  # imported late: Ray reads the authentication mode when it is loaded
 
     if ray.is_initialized():
@@ -94,8 +94,6 @@ def ray_session(workers: int, address: str = ""):
         yield ray
     finally:
         ray.shutdown()
-        for name, value in before.items():
-            os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
         if folder:
             shutil.rmtree(folder, ignore_errors=True)
 

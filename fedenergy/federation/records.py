@@ -5,12 +5,16 @@ The weight is always 1: a count of readings would say something about a home. A 
 
 from __future__ import annotations
 
+import io
+import math
 from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fedenergy.box.query import SealedQuery
+from fedenergy.privacy.mechanisms import NoiseGrid
 from fedenergy.privacy.trust import ENVELOPES, OPEN, REFUSED, Envelope, check_envelope
 
 QUERY, ARRAYS, METRICS, ENVELOPE = "query", "arrays", "metrics", "envelope"
@@ -76,14 +80,40 @@ def answer_records(values: np.ndarray, fields: Mapping[str, str | int]) -> Recor
 def decode(content: RecordDict, query: SealedQuery, household: str, coordinates: int) -> Envelope:
     """Flower records to the envelope of the query's trust mode; whatever does not fit its schema raises ValueError."""
     if set(content) != {ARRAYS, METRICS, ENVELOPE}:
-        raise ValueError(f"an answer holds exactly the records {ARRAYS}, {METRICS}, {ENVELOPE}; got {sorted(content)}")
+        raise ValueError(f"an answer holds exactly the records {ARRAYS}, {METRICS}, {ENVELOPE}")
     arrays, metrics, fields = content[ARRAYS], content[METRICS], content[ENVELOPE]
-    if dict(metrics) != {"num-examples": 1} or set(arrays) != {SUMMARY}:
+    if not (isinstance(arrays, ArrayRecord) and isinstance(metrics, MetricRecord) and isinstance(fields, ConfigRecord)):
+        raise ValueError("an answer holds an ArrayRecord, a MetricRecord and a ConfigRecord")
+    if list(arrays) != [SUMMARY] or list(metrics) != ["num-examples"] or metrics["num-examples"] != 1:
         raise ValueError("an answer holds one array (summary) and the weight 1")
     expected = ANSWER_KEYS - ({"epsilon_micro"} if query.trust == OPEN else set())
     if set(fields) != expected:
-        raise ValueError(f"an answer's envelope has the keys {sorted(expected)}; got {sorted(fields)}")
+        raise ValueError(f"an answer's envelope has the keys {sorted(expected)}")
     if fields["household"] != household or fields["query_id"] != query.id:
         raise ValueError(f"household {household}: the answer names another household or another query")
-    made = ENVELOPES[query.trust](household, query.id, fields.get("epsilon_micro"), arrays[SUMMARY].numpy())
-    return check_envelope(made, query.trust, coordinates, query.grid)
+    epsilon = fields.get("epsilon_micro")
+    if epsilon is not None and not (type(epsilon) is int and 0 < epsilon <= query.epsilon_micro):
+        raise ValueError("an answer's epsilon is a whole number of micro-epsilon, above 0 and at most what was asked")
+    kind = ENVELOPES[query.trust]
+    shape = (2, coordinates) if query.trust == OPEN else (coordinates,)
+    made = kind(household, query.id, epsilon, read_array(arrays[SUMMARY], kind.dtype, shape))
+    return check_envelope(made, query.trust, coordinates, query.grid, NoiseGrid(query.clip).bound)
+
+
+def read_array(array: Array, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """The array, if its bytes are exactly a .npy file of that dtype and shape.
+
+    numpy would allocate whatever a header claims: here the header is compared with the one expected, never believed.
+    """
+    header = _npy_header(dtype, shape)
+    size = dtype.itemsize * math.prod(shape)
+    if array.stype != "numpy.ndarray" or not isinstance(array.data, bytes) or len(array.data) != len(header) + size or not array.data.startswith(header):
+        raise ValueError(f"the array is not {dtype} {shape} in npy form")
+    return np.frombuffer(array.data, dtype, offset=len(header)).reshape(shape)
+
+
+@lru_cache(maxsize=64)
+def _npy_header(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.zeros(shape, dtype), allow_pickle=False)
+    return file.getvalue()[:len(file.getvalue()) - dtype.itemsize * math.prod(shape)]

@@ -139,8 +139,10 @@ def _summary(plan: Plan, states: Sequence[State], ledger: Ledger, seconds: float
         "agreement": {"cap": world.terms.cap, "trust": list(world.terms.trust), "purposes": list(world.terms.purposes),
                       "classes": list(world.terms.classes)},
         "who_sees_what": _who_sees_what(plan, states), "spent": _spent(plan, states, ledger),
-        "refusals": _refusals(plan.out / "inside"), "zones": [zone for state in states for zone in state.zones],
-        "expected": _expected(plan, states), "inside_view": _inside_view(plan), "quality": _quality(population),
+        "refusals": _refusals(plan.out / "inside"),
+        "zones": [zone for state in states for zone in state.zones],
+        "expected": _expected(plan, states), "inside_view": _inside_view(plan),
+        "quality": _quality(population) if plan.oracle else [],
         "notes": _notes(plan)}
 
 

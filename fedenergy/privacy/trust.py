@@ -70,10 +70,11 @@ def check_trust(trust: str) -> str:
     return trust
 
 
-def check_envelope(envelope: Envelope, trust: str, coordinates: int, grid_step: float) -> Envelope:
+def check_envelope(envelope: Envelope, trust: str, coordinates: int, grid_step: float, bound: int) -> Envelope:
     """The schema of the outbound gate and of the decoder: type, dtype, shape, finite, on the grid.
 
-    coordinates  d; grid_step: g, kWh^2. Raises ValueError naming the rule, never the values.
+    coordinates  d; grid_step: g, in the unit of the values; bound: K, the l1 bound of a Deposit in grid steps
+    Raises ValueError naming the rule, never the values.
     """
     expected = ENVELOPES[check_trust(trust)]
     if type(envelope) is not expected:
@@ -88,6 +89,9 @@ def check_envelope(envelope: Envelope, trust: str, coordinates: int, grid_step: 
             raise ValueError(f"a {expected.__name__} holds finite numbers only")
         if trust == LOCAL and not (np.remainder(values, grid_step) == 0).all():
             raise ValueError("a Release lies on the noise grid: every value is a multiple of the grid step")
-    if (envelope.epsilon_micro is None) != (trust == OPEN) or (envelope.epsilon_micro or 1) <= 0:
+    if trust == CURATOR and sum(abs(int(value)) for value in values) > bound:  # Python's integers: no wrap-around
+        raise ValueError("a Deposit is clipped: its l1 norm in grid steps is at most the agreed bound")
+    epsilon = envelope.epsilon_micro
+    if epsilon is not None if trust == OPEN else not (type(epsilon) is int and epsilon > 0):
         raise ValueError(f"a {expected.__name__} carries a positive integer micro-epsilon, and a Plain none")
     return envelope
