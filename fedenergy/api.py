@@ -34,14 +34,19 @@ def compare(homes: Population, task: Any, query: Query, strategies: Sequence[Str
     Raises ConfigError for mistakes, before anything is spent, and RunFailed.
     """
     from fedenergy.config import Engine
+    from fedenergy.errors import ConfigError
     from fedenergy.federation.plan import plan_from_objects
     from fedenergy.federation.study import new_folder, play_plan
     from fedenergy.progress import open_progress
     from fedenergy.report.report import Report
 
     folder = new_folder(Path(out), name)
+    try:
+        engine = Engine(workers=workers)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"workers = {workers!r}: {error}") from error
     plan = plan_from_objects(homes, task, query, strategies, policy=policy, agreement=agreement, seeds=seeds,
-                             oracle=oracle, noise=noise, engine=Engine(workers=workers), name=name, folder=folder,
+                             oracle=oracle, noise=noise, engine=engine, name=name, folder=folder,
                              ledger=None if ledger is None else Path(ledger))
     shown = progress or (open_progress() if sys.stderr.isatty() else None)
     return Report(play_plan(plan, shown))

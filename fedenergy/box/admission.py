@@ -23,6 +23,7 @@ from fedenergy.box.agreement import (
     key_id,
 )
 from fedenergy.box.query import (
+    GAUSSIAN,
     GENERAL,
     GRANULARITIES,
     PURPOSES,
@@ -57,7 +58,7 @@ REFUSALS: Mapping[str, str] = MappingProxyType({
     "windows": "windowed records go to the Curator only",
     "granularity": "the answer would be finer than agreed",
     "clip": "the query has no clipping bound or no noise grid",
-    "delta": "the mechanism needs a delta and the agreement is pure epsilon",
+    "delta": "the mechanism needs a delta that the agreement does not give",
     "range": "the epsilon asked is outside the range for one query"})
 """Codes of check_query and DataDealer.admit; the box and the ledger add theirs (budget, policy, ...)."""
 
@@ -313,8 +314,8 @@ def check_query(agreement: Agreement, query: SealedQuery, now: int, *, household
         if mode != OPEN and (body["clip"] is None or body["grid"] is None):
             return _refusal("clip", f"trust {mode}")
     if mode != OPEN:  # open rows are unbounded and outside the cap
-        if body["mechanism"] == "gaussian" and not agreement.delta > 0:
-            return _refusal("delta", body["mechanism"])
+        if body["mechanism"] == GAUSSIAN and not (agreement.delta > 0 and query.delta <= agreement.delta):
+            return _refusal("delta", f"{query.delta:g} asked, agreed {agreement.delta:g}")
         lowest, highest = agreement.per_query_min_micro, agreement.per_query_max_micro
         if not (lowest <= query.epsilon_micro and (highest is None or query.epsilon_micro <= highest)):
             return _refusal("range", f"{text(query.epsilon_micro)} asked, agreed {text(lowest)} to "

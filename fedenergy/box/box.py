@@ -25,15 +25,19 @@ from fedenergy.box.policy import OFFER, Case, PolicyError, Public, decide
 from fedenergy.box.query import SealedQuery
 from fedenergy.box.world import SECURE, World
 from fedenergy.households.household import Household
-from fedenergy.privacy.mechanisms import Laplace, NoiseGrid
+from fedenergy.privacy.by_name import mechanism
+from fedenergy.privacy.gaussian import GAUSSIAN, rho_micro
+from fedenergy.privacy.mechanisms import NoiseGrid
 from fedenergy.privacy.noise import noise_from
 from fedenergy.privacy.noise_free import NoiseFree
+from fedenergy.privacy.noisy_max import NOISY_MAX
 from fedenergy.privacy.secure_sum import laplace_share, pad, seal
 from fedenergy.privacy.trust import CURATOR, LOCAL, OPEN, SUM, Deposit, Envelope, Plain, Release, Share, check_envelope
 
 RELATION = "replace-one"
 MICRO = 1_000_000
 ENROLMENT_SEED = 0  # keys of simulated homes: the same in every study, stamped by the Authenticator
+ONLY_UNDER = {GAUSSIAN: (LOCAL, CURATOR), NOISY_MAX: (LOCAL,)}  # shares of either would not add up to its law
 Summarise = Callable[[Sequence["Box"], Sequence[SealedQuery]], Sequence[tuple[NoiseFree, str]]]
 
 
@@ -119,15 +123,20 @@ def _consider(box: Box, query: SealedQuery, spent: int, now: int, parties: int) 
     refusal = check_query(agreement, query, now, household=box.id, box_key=box.public_key, zone=box.world.terms.zone)
     if refusal is not None:
         return Answer(box.id, None, refusal.code, refusal.reason)
-    if (query.clip, query.grid) != (box.world.task.clip, NoiseGrid(box.world.task.clip).step):
+    if query.kind not in box.world.task.kinds:
+        return Answer(box.id, None, "kind", f"the agreed task answers no {query.kind} query")
+    spec = box.world.spec(query.kind)
+    if (query.clip, query.grid) != (spec.clip, NoiseGrid(spec.clip).step):
         return Answer(box.id, None, "clip", "the query's clipping bound or grid is not that of the agreed task")
+    if query.mechanism in ONLY_UNDER and query.trust not in ONLY_UNDER[query.mechanism]:
+        return Answer(box.id, None, "mechanism", f"no {query.mechanism} noise under trust {query.trust}")
     if query.trust == SUM and parties > query.homes:
         return Answer(box.id, None, "parties", "more parties to the sum than homes that were asked")
     if query.trust == OPEN:
         return query.epsilon_micro
     spent = max(spent, agreement.spent_micro)  # a renewed agreement carries over what was spent before
     left = max(0, agreement.cap_micro - spent)
-    public = Public(N=query.homes, d=len(box.world.coordinates), clip=query.clip, trust=query.trust)
+    public = Public(N=query.homes, d=len(spec.coordinates), clip=query.clip, trust=query.trust)
     case = Case(query=query.query, agreement=agreement, spent=Decimal(spent) / MICRO, remaining=Decimal(left) / MICRO,
                 public=public)
     try:
@@ -136,6 +145,11 @@ def _consider(box: Box, query: SealedQuery, spent: int, now: int, parties: int) 
         return Answer(box.id, None, "policy_error", str(error))
     if decision.action != OFFER:
         return Answer(box.id, None, decision.code, decision.reason)
+    if query.mechanism == GAUSSIAN:
+        try:
+            rho_micro(decision.epsilon_micro, query.delta)
+        except ValueError as error:  # no delta, or too small an offer: before anything is fitted
+            return Answer(box.id, None, "delta", str(error))
     return decision.epsilon_micro
 
 
@@ -195,16 +209,19 @@ class _Outbound:
     def __init__(self, box: Box, query: SealedQuery, granted: int, summary: NoiseFree, seed: int, parties: int) -> None:
         self.box, self.query, self.granted, self.summary = box, query, granted, summary
         self.seed, self.parties = seed, parties
-        self.mechanism = Laplace(query.clip)
+        self.mechanism = mechanism(query.mechanism, query.clip, query.delta)
 
     def charge(self) -> Charge:
         world, query = self.box.world, self.query
         first, last = query.blocks
+        gaussian = query.mechanism == GAUSSIAN
         return Charge(household=self.box.id, query_id=query.id, content_digest=query.content_digest, cell=query.cell,
                       block_from=first, block_to=last, unit=world.population.unit, relation=RELATION,
                       mechanism=query.mechanism, trust=query.trust,
                       epsilon_micro=None if query.trust == OPEN else self.granted,
-                      cap_micro=self.box.agreement.cap_micro, all_cells=world.noise == SECURE)
+                      cap_micro=self.box.agreement.cap_micro, all_cells=world.noise == SECURE,
+                      delta=query.delta, delta_cap=self.box.agreement.delta,
+                      rho_micro=rho_micro(self.granted, query.delta) if gaussian else None)
 
     def payload(self) -> bytes:
         """Called inside the ledger's transaction: the bytes that are stored and, but for a digest, sent."""
@@ -212,7 +229,7 @@ class _Outbound:
         if query.trust == LOCAL:
             return self.mechanism.release(self.summary, source, self.granted).astype("<f8").tobytes()
         if query.trust == SUM:
-            size = len(self.box.world.coordinates)
+            size = len(self.box.world.spec(query.kind).coordinates)
             share = laplace_share(source, self.mechanism.scale(query.epsilon_micro), self.parties, size)
             mask = pad(self.box.world.key("pad", self.box.id), self.box.id, query.id, size)
             z = self.mechanism.grid.encode(self.summary, self._bound)
@@ -234,7 +251,7 @@ class _Outbound:
     @property
     def _bound(self) -> int:
         """K_i: where one noise is scaled to the epsilon asked, a home that grants less is clipped to less."""
-        return self.mechanism.grid.bound_for(self.granted, self.query.epsilon_micro)
+        return self.mechanism.bound_for(self.granted, self.query.epsilon_micro)
 
     def _digest(self) -> bytes:
         key = self.box.world.key("digest", self.box.id)
@@ -256,5 +273,6 @@ def _from_payload(box: Box, query: SealedQuery, epsilon_micro: int, payload: byt
 
 def _gate(envelope: Envelope, box: Box, query: SealedQuery) -> Envelope:
     """The one way out of a box."""
-    bound = NoiseGrid(query.clip).bound
-    return check_envelope(envelope, query.trust, len(box.world.coordinates), query.grid, bound)
+    bound, norm = NoiseGrid(query.clip).bound, 2 if query.mechanism == GAUSSIAN else 1
+    coordinates = len(box.world.spec(query.kind).coordinates)
+    return check_envelope(envelope, query.trust, coordinates, query.grid, bound, norm)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from decimal import Decimal
 
 from fedenergy.box.ledger_rows import (
     CHARGED,
@@ -34,6 +35,7 @@ class State:
     heads: dict[str, Head]
     cells: dict[Key, CellHead]
     blocks: dict[str, list[Block]]
+    deltas: dict[str, list[tuple[str, float]]] = field(default_factory=dict)  # household -> (cell, delta) of its rows
 
 
 def decide(charges: Sequence[Charge], state: State, known: Mapping[str, Receipt], draw: Callable[[int], bytes]
@@ -69,6 +71,13 @@ def decide(charges: Sequence[Charge], state: State, known: Mapping[str, Receipt]
             outcomes.append(Outcome(OVER_CAP, None, spent, f"household {household}: {spent} spent + {micro} asked > "
                                     f"cap {charge.cap_micro} micro-epsilon (scope {scope})"))
             continue
+        if charge.delta and charge.delta_cap is not None:
+            before = [delta for where, delta in state.deltas.get(household, ()) if scope == HOME or where == cell]
+            if not sum(map(exactly, (*before, charge.delta))) <= exactly(charge.delta_cap):
+                outcomes.append(Outcome(OVER_CAP, None, spent, f"household {household}: delta {charge.delta:g} asked, "
+                                        f"{len(before)} answers before it had one, cap {charge.delta_cap:g}"))
+                continue
+            state.deltas.setdefault(household, []).append((cell, charge.delta))
         payload = draw(index)
         if not isinstance(payload, bytes):
             raise TypeError(f"draw({index}) returned a {type(payload).__name__}: the ledger stores bytes")
@@ -86,6 +95,11 @@ def decide(charges: Sequence[Charge], state: State, known: Mapping[str, Receipt]
         fresh.add(household)
         outcomes.append(Outcome(CHARGED, payload, spent + added))
     return outcomes, rows, fresh
+
+
+def exactly(delta: float) -> Decimal:
+    """A delta as it was written: three times 1e-5 are 3e-5."""
+    return Decimal(repr(float(delta)))
 
 
 def overlap(charge: Charge, blocks: Iterable[Block]) -> int:

@@ -184,7 +184,10 @@ class LedgerFile:
         blocks: dict[str, list[Block]] = {charge.household: [] for charge in charges if charge.period}
         for household, *block in store.blocks(check.places(blocks, heads)):
             blocks[household].append(tuple(block))
-        return State(stored, heads, cells, blocks)
+        deltas: dict[str, list[tuple[str, float]]] = {}
+        for household, cell, delta in store.deltas(check.places({c.household for c in charges if c.delta}, heads)):
+            deltas.setdefault(household, []).append((cell, delta))
+        return State(stored, heads, cells, blocks, deltas)
 
     def _heads(self, store: SqliteStore, households: Iterable[str]) -> dict[str, Head]:
         """Heads that follow from what this process knows; on first touch recounted from the rows, too."""

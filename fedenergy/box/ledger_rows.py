@@ -38,7 +38,8 @@ class Charge:
     block_from/to   days since 1970-01-01 that the answer reads, half-open; 0, 0 where the unit is a whole record
     epsilon_micro   integer micro-epsilon; None exactly under trust `open` ("unbounded", outside the cap)
     cap_micro       integer micro-epsilon of the home's agreement
-    delta, rho_micro  of a Gaussian query, kept beside epsilon; the cap is on epsilon
+    delta, rho_micro  of a Gaussian query, kept beside epsilon
+    delta_cap       of the home's agreement: the deltas in the cap's scope add up to at most it. None: not limited here
     all_cells       True under `secure` noise: the cap sums every cell of the household, else this cell only
     period          True where the unit is a period: the cap sums only rows whose blocks overlap these blocks
 
@@ -62,6 +63,7 @@ class Charge:
     rho_micro: int | None = None
     all_cells: bool = False
     period: bool = False
+    delta_cap: float | None = None
 
     def __post_init__(self) -> None:
         check_household_id(self.household)

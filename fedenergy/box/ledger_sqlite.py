@@ -117,6 +117,12 @@ class SqliteStore:
             "FROM (VALUES {}) AS k CROSS JOIN charge ON charge.household = k.column1 AND charge.sequence = k.column2 "
             "WHERE charge.epsilon_micro IS NOT NULL", places))
 
+    def deltas(self, places: Iterable[tuple[str, int]]) -> list[tuple[str, str, float]]:
+        """(household, cell, delta) of the rows at places that have one."""
+        return list(self._each(
+            "SELECT charge.household, charge.cell, charge.delta FROM (VALUES {}) AS k CROSS JOIN charge "
+            "ON charge.household = k.column1 AND charge.sequence = k.column2 WHERE charge.delta > 0", places))
+
     def add(self, rows: Sequence[Row], heads: dict[str, Head], cells: dict[tuple[str, str], CellHead]) -> None:
         """Append rows and replace the heads that they move."""
         run = self._file.sql.executemany

@@ -106,7 +106,7 @@ class BoundedSearch:
                 break
             low, high = (epsilon, high) if lack > 0 else (low, epsilon)
             epsilon, followed = (low + high) / 2, followed + 1
-        epsilon = max(least, min(most, int(epsilon * MICRO))) / MICRO
+        epsilon = max(least, min(most, round(epsilon * MICRO))) / MICRO
         reason = (f"expected utility {expected_utility(epsilon, eps0):.2f}, within {self.ell:g} of eps* = {centre:.4g}"
                   + (f", after {followed} rounds of feedback" if followed else ""))
         return Offer(epsilon, reason, "negotiated" if followed else "optimum")

@@ -31,7 +31,11 @@ QUERY_CLASSES: Mapping[str, str] = MappingProxyType({
 PURPOSES = ("planning", "monitoring", "diagnosis")
 REPEATS = ("next_window", "same_window")
 GRANULARITIES = ("total", "daypart", "appliance", "feature_lag")  # coarse to fine
-_KIND_GRANULARITY = {"total": "total", "trend": "total", "peak_hour": "daypart", "top": "appliance"}
+_KIND_GRANULARITY = {"total": "total", "trend": "total", "peak_hour": "daypart", "top": "appliance",
+                     "elasticity": "appliance", "incentive": "appliance"}
+GAUSSIAN = "gaussian"  # the mechanism whose queries say a delta
+BY_CLASS = type("ByClass", (), {"__repr__": lambda self: "by class"})()  # the default epsilon follows from the kind
+SPECIFIC_TO_GENERAL = 1.65  # of epsilon: what the utilities in the source's Figure 11 (.83 and .67) imply
 
 BODY_KEYS = frozenset({"kind", "epsilon", "task", "population", "window", "grid", "clip", "trust", "mechanism",
                        "querier", "purpose", "repeat", "fresh", "cell"})
@@ -75,10 +79,12 @@ class Query:
     """What the operator asks of every household, as typed by a researcher.
 
     kind      what is released; its class (general, specific, ...) follows from QUERY_CLASSES
-    epsilon   asked of each home, per round: a number or decimal text; kept as a float on the 1e-6 grid, rounded up
+    epsilon   asked of each home, per round: a number or decimal text; kept as a float on the 1e-6 grid, rounded up.
+              By default 1, and 1 / 1.65 for a general kind, which is the cheaper one
     rounds    how often it is asked; repeat: of the next window each time, or of the same one (the stored answer, free)
     querier   who asks; purpose: what for. Real-time control is excluded by the source, hence refused here
     fresh     raised by --fresh: a new id, hence new noise and a new charge
+    delta     of strategies whose mechanism is gaussian, per round; 0: none of them may ask
     Raises ValueError naming the field, the value and the rule.
 
     >>> Query("appliances", epsilon="0.1").query_class
@@ -86,15 +92,19 @@ class Query:
     """
 
     kind: str = "appliances"
-    epsilon: float = 1.0
+    epsilon: float = BY_CLASS  # type: ignore[assignment] - replaced when made
     rounds: int = 1
     repeat: str = "next_window"
     querier: str = "zone-operator"
     purpose: str = "planning"
     fresh: int = 0
+    delta: float = 0.0
 
     def __post_init__(self) -> None:
         check_choice("[query] kind", self.kind, QUERY_CLASSES)
+        if self.epsilon is BY_CLASS:
+            general = QUERY_CLASSES[self.kind] == GENERAL
+            object.__setattr__(self, "epsilon", 1 / SPECIFIC_TO_GENERAL if general else 1.0)
         try:
             object.__setattr__(self, "epsilon", micro(self.epsilon) / MICRO)
         except (TypeError, ValueError) as error:
@@ -104,6 +114,9 @@ class Query:
         check_name("[query] querier", self.querier)
         check_choice("[query] purpose", self.purpose, PURPOSES)
         check_count("[query] fresh", self.fresh)
+        if isinstance(self.delta, bool) or not isinstance(self.delta, int | float) or not 0 <= self.delta < 1:
+            raise ValueError(f"[query] delta = {_short(self.delta)} is not a probability in [0, 1), such as 1e-5")
+        object.__setattr__(self, "delta", float(self.delta))
 
     @property
     def query_class(self) -> str:
@@ -136,6 +149,8 @@ class Query:
             body["homes"] = homes_digest(homes)
         if strategy is not None:
             body |= {"strategy": strategy, "round": round}
+        if mechanism == GAUSSIAN and self.delta:
+            body["delta"] = self.delta
         return SealedQuery(body, self.epsilon_micro, round, len(homes or ()))
 
 
@@ -152,7 +167,7 @@ class SealedQuery:
     """One query of one round, as it travels. Frozen through and through; checked when made.
 
     body            its content, canonical: numbers are decimal texts, lists tuples. Exactly BODY_KEYS, plus homes
-                    (trust sum, curator), plus strategy and round (class update)
+                    (trust sum, curator), strategy and round (class update), delta (mechanism gaussian)
     epsilon_micro   asked of each home; round: from 0; homes: n, how many are asked (0: not stated)
     id, content_digest   follow from the body alone: 32 hex digits; 32 bytes (the ledger's conflict check)
     Raises ValueError naming the key, the value and the rule.
@@ -272,6 +287,11 @@ class SealedQuery:
         return None if self.body["grid"] is None else float(self.body["grid"])
 
     @property
+    def delta(self) -> float:
+        """Of a Gaussian query, else 0."""
+        return float(self.body.get("delta", 0.0))
+
+    @property
     def granularity(self) -> str:
         """What one coordinate of the answer is, one of GRANULARITIES; "unknown" for a task that names another."""
         if (fixed := _KIND_GRANULARITY.get(self.kind)) is not None:
@@ -284,7 +304,7 @@ class SealedQuery:
     def query(self) -> Query:
         """What a policy sees of it: the researcher's form, one round."""
         return Query(self.kind, self.epsilon_micro / MICRO, 1, self.body["repeat"], self.querier, self.purpose,
-                     int(self.body["fresh"]))
+                     int(self.body["fresh"]), self.delta)
 
 
 @lru_cache(maxsize=256)  # one round sends the same record to every home
@@ -329,6 +349,8 @@ def _check_body(body: Mapping[str, Any]) -> None:
     keys = BODY_KEYS | ({"homes"} if trust in (SUM, CURATOR) else set())
     if QUERY_CLASSES[kind] == UPDATE:
         keys |= {"strategy", "round"}
+    if body.get("mechanism") == GAUSSIAN:
+        keys |= {"delta"} & set(body)
     if missing := keys - set(body):
         raise ValueError(f"a {kind} query under trust {trust} lacks {', '.join(sorted(missing))}")
     if unknown := set(body) - keys:
@@ -351,6 +373,8 @@ def _check_body(body: Mapping[str, Any]) -> None:
     for key in ("grid", "clip"):
         if body[key] is not None and not (isinstance(body[key], str) and _positive(body[key])):
             raise ValueError(f"{key} = {_short(body[key])} is not a finite number > 0 (or absent)")
+    if "delta" in body and not (isinstance(body["delta"], str) and _positive(body["delta"]) and Decimal(body["delta"]) < 1):
+        raise ValueError(f"delta = {_short(body['delta'])} is not a probability strictly between 0 and 1")
     if "strategy" in body and not (isinstance(body["strategy"], str) and 0 < len(body["strategy"]) <= 256):
         raise ValueError(f"strategy = {_short(body['strategy'])} is not a name of 1 to 256 characters")
 

@@ -22,12 +22,26 @@ if TYPE_CHECKING:
 SIMULATION, SECURE = "simulation", "secure"
 
 
+@dataclass(frozen=True)
+class KindSpec:
+    """What one kind of query releases.
+
+    coordinates   names of the d released numbers; unit: of them, for tables
+    clip          C, the public bound of one home's summary, in that unit: l1, or l2 under Gaussian noise
+    """
+
+    coordinates: tuple[str, ...]
+    unit: str
+    clip: float
+
+
 class Task(Protocol):
     """What the homes compute. Answers many homes at once; one home at a time is the n = 1 case.
 
     kinds      query kinds that it answers
     clip       l1 bound C of a home's summary, in the summary's unit
     unit       of the summary's values, for tables
+    A task whose kinds differ in coordinates, unit or bound has `kind_spec(kind, population) -> KindSpec` too.
     """
 
     kinds: tuple[str, ...]
@@ -70,22 +84,42 @@ class World:
     secret: bytes = field(default=b"", repr=False)
 
     def __post_init__(self) -> None:
-        if self.noise not in (SIMULATION, SECURE):
-            raise ValueError(f"[privacy] noise = {self.noise!r}: use simulation (seeded, reproducible, not private) "
-                             "or secure (drawn from the operating system)")
+        check_noise(self.noise)
 
     @cached_property
     def coordinates(self) -> tuple[str, ...]:
         return tuple(self.task.coordinate_names(self.population))
+
+    def spec(self, kind: str) -> KindSpec:
+        """Coordinates, unit and bound of a kind of query. ValueError for a kind that the task does not answer."""
+        if kind not in self._specs:
+            if kind not in self.task.kinds:
+                raise ValueError(f"{type(self.task).__name__} answers {', '.join(self.task.kinds)}, not {kind}")
+            own = getattr(self.task, "kind_spec", None)
+            self._specs[kind] = (KindSpec(self.coordinates, self.task.unit, self.task.clip) if own is None
+                                 else own(kind, self.population))
+        return self._specs[kind]
+
+    @cached_property
+    def _specs(self) -> dict[str, KindSpec]:
+        return {}
 
     def key(self, purpose: str, household: str = "") -> bytes:
         """A 32-byte key of this enrolment, by purpose and home (keyed BLAKE2b of the secret)."""
         return hashlib.blake2b(ids.canon([purpose, household]), key=self.secret, digest_size=32).digest()
 
 
+def check_noise(noise: str) -> str:
+    """Return noise if it is one of the two kinds, else raise ValueError."""
+    if noise not in (SIMULATION, SECURE):
+        raise ValueError(f"[privacy] noise = {noise!r}: use simulation (seeded, reproducible, not private) "
+                         "or secure (drawn from the operating system)")
+    return noise
+
+
 def enrolment_secret(noise: str, folder: Path) -> bytes:
     """The secret of an enrolment: fixed in a simulation; from the operating system, kept in the ledger, if secure."""
-    if noise == SIMULATION:
+    if check_noise(noise) == SIMULATION:
         return ids.digest(b"fe.enrol.1", "simulation", 32)
     path = folder / "enrolment.key"
     if not path.exists():

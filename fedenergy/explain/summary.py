@@ -15,7 +15,8 @@ from fedenergy.windows import MIN_ROWS, Lagged, lag_steps, lagged, lagged_names
 
 OBSERVED = ("now", "lagged")
 ENGINES = ("tables", "xgboost", "auto")
-COORDINATES = ("appliance", "feature_lag")
+COORDINATES = ("appliance", "daypart", "feature_lag")
+DAYPARTS = (("night", 0), ("morning", 6), ("day", 10), ("evening", 16), ("late", 21))  # name, first clock hour
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,8 @@ class Explainer:
                    looks at the data or at the machine
     coordinates    "appliance": phi[t, k] is summed over the lags of channel k; calendar and weather go to a bucket that
                    is not released. "feature_lag": every lagged column, weather included, is a coordinate of its own
-                   (weather coordinates carry the weather's unit times kWh)
+                   (weather coordinates carry the weather's unit times kWh). "daypart": when, not what: the channels'
+                   sum over the t of each part of the day (0, 6, 10, 16 and 21 h), for homes with one channel
     target         "total", or the channel to be predicted
     Guarantee: equal inputs give equal bytes on one machine, in any process and for any number of workers.
     """
@@ -97,6 +99,8 @@ class Explainer:
         """
         if self.coordinates == "appliance":
             return tuple(channels)
+        if self.coordinates == "daypart":
+            return tuple(name for name, _ in DAYPARTS)
         return lagged_names((*channels, *feature_names), self.lags)
 
     def summary(self, household: Household, rows: slice | range = slice(None)) -> Summary:
@@ -121,6 +125,8 @@ class Explainer:
     def _sums(self, design: Lagged, fitted: model.Fitted) -> np.ndarray:
         owner = design.feature_channel
         released = np.flatnonzero(owner >= 0)
+        if self.coordinates == "daypart":
+            return self._by_daypart(design, fitted, released)
         if self.coordinates == "appliance" and self.observed == "now":
             return self._engine(design, fitted, owner, design.observed)
         # One coordinate per released column first; appliances are the sums of their lags.
@@ -129,6 +135,17 @@ class Explainer:
         column[released] = np.arange(released.size)
         sums = self._engine(design, fitted, column, weights)
         return sums if self.coordinates == "feature_lag" else np.bincount(owner[released], sums)
+
+    def _by_daypart(self, design: Lagged, fitted: model.Fitted, released: np.ndarray) -> np.ndarray:
+        """S[p] = sum over the rows t of day-part p and over the channels of phi[t] x[t]."""
+        hour = design.X[:, design.feature_names.index("hour_of_day")]
+        part = np.searchsorted([first for _, first in DAYPARTS], hour, side="right") - 1
+        weights = design.observed[:, design.feature_channel[released]] if self.observed == "now" \
+            else design.X[:, released]
+        column = np.full(design.feature_channel.size, -1)
+        column[released] = np.arange(released.size)
+        return np.array([self._engine(design, fitted, column, np.where((part == p)[:, None], weights, 0.0)).sum()
+                         for p in range(len(DAYPARTS))])
 
     def _engine(self, design: Lagged, fitted: model.Fitted, channel: np.ndarray, weights: np.ndarray) -> np.ndarray:
         if self.engine != "xgboost" and self._tables_fit:

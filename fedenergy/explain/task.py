@@ -13,6 +13,8 @@ import numpy as np
 from fedenergy import ids
 from fedenergy.box.box import Answer, Box, answer_many
 from fedenergy.box.query import SealedQuery
+from fedenergy.box.world import KindSpec
+from fedenergy.explain.kinds import KINDS, Measures
 from fedenergy.explain.model import contributions, fit
 from fedenergy.explain.summary import Explainer
 from fedenergy.households.household import MINUTES_PER_DAY, Household
@@ -41,8 +43,12 @@ class Explain:
     clip          C: l1 bound of a home's S_i, kWh^2. Public: from ratings or public data, never max ||S_i||
     trees, depth, bins, learning_rate   of the boosted trees
     observed      x at t ("now") or the lagged value that fed the feature ("lagged")
-    coordinates   "appliance": lags of a channel are added up; "feature_lag": every lagged feature by itself
+    coordinates   "appliance": lags of a channel are added up; "daypart": when it was used, for homes with one channel;
+                  "feature_lag": every lagged feature by itself
     engine        "auto", "tables" (leaf-pattern tables) or "xgboost"; equal to 1e-5
+    measures      public arguments of the kinds that need no model (explain/kinds.py): bounds, peak hours, prices, ...
+
+    The query's kind chooses what is released: all of the above is for "appliances" only.
     """
 
     lags: tuple[int, ...] = (1, 24, 168)
@@ -54,14 +60,16 @@ class Explain:
     observed: str = "now"
     coordinates: str = "appliance"
     engine: str = "auto"
+    measures: Measures | Mapping[str, Any] = Measures()
 
-    kinds = ("appliances",)
+    kinds = ("appliances", *KINDS)
     unit = "kWh^2"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lags", tuple(self.lags))
         if not isinstance(self.clip, int | float) or isinstance(self.clip, bool) or not 0 < self.clip < 1e12:
             raise ValueError(f"clip = {self.clip!r} is not a bound: use a finite number of kWh^2 above 0")
+        object.__setattr__(self, "measures", Measures.of(self.measures))
         self.explainer  # noqa: B018 - its own checks, now rather than in a worker
 
     @property
@@ -71,6 +79,13 @@ class Explain:
     def coordinate_names(self, population: Population) -> tuple[str, ...]:
         """Names of the released coordinates."""
         return tuple(self.explainer.names(population.channels, tuple(getattr(population, "feature_names", ()))))
+
+    def kind_spec(self, kind: str, population: Population) -> KindSpec:
+        """Coordinates, unit and public bound of a kind; ValueError where the population cannot answer it."""
+        if kind == "appliances":
+            return KindSpec(self.coordinate_names(population), self.unit, self.clip)
+        self.measures.check(kind, population.steps, population.step_minutes, getattr(population, "feature_names", None))
+        return self.measures.spec(kind, tuple(population.channels))
 
     def windows(self, population: Population, rounds: int, repeat: str) -> Sequence[RoundWindow]:
         """What each round explains; see fedenergy.windows.round_windows."""
@@ -106,7 +121,9 @@ class Explain:
 
     def identity(self) -> Mapping[str, Any]:
         """Every argument that changes an answer; `engine` does not."""
-        return {"use": "fedenergy:Explain"} | {k: v for k, v in asdict(self).items() if k != "engine"}
+        found = {k: v for k, v in asdict(self).items() if k not in ("engine", "measures")}
+        own = self.measures.identity()  # said only where it differs: queries of other tables keep their ids
+        return {"use": "fedenergy:Explain"} | found | ({"measures": own} if own else {})
 
     def answer_many(self, boxes: Sequence[Box], queries: Sequence[SealedQuery], *, seed: int,
                     parties: int = 0) -> list[Answer]:
@@ -116,7 +133,7 @@ class Explain:
     def _summaries(self, boxes: Sequence[Box], queries: Sequence[SealedQuery]) -> list[tuple[NoiseFree, str]]:
         found = []
         for box, query in zip(boxes, queries, strict=True):
-            key = ids.digest(b"fe.summary.1", [_family(box.world), box.id, query.rows])
+            key = ids.digest(b"fe.summary.1", [_family(box.world), box.id, query.rows, query.kind])
             if key not in _cache:
                 _cache[key] = self._summary(box, query)
                 if len(_cache) > MAX_CACHED:
@@ -132,9 +149,12 @@ class Explain:
         """
         household = box.load()
         try:
+            if query.kind != "appliances":
+                return NoiseFree(self.measures.summary(query.kind, household, query.rows)), ""
             summary = self.explainer.summary(household, slice(*query.rows))
         except ValueError:
-            return NoiseFree(np.zeros(len(box.world.coordinates))), "no summary (too few readings): zeros instead"
+            zeros = np.zeros(len(box.world.spec(query.kind).coordinates))
+            return NoiseFree(zeros), "no summary (too few readings): zeros instead"
         return NoiseFree(summary.values), summary.reason
 
 

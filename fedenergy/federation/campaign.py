@@ -30,12 +30,15 @@ from fedenergy.federation import records
 from fedenergy.federation.flower_adapter import instruction, node_id, quiet_flower
 from fedenergy.federation.freeze import dump_arrays, freeze, load_arrays, thaw
 from fedenergy.federation.trust_grid import UNBOUNDED, Crossings, Exchange, TrustGrid
+from fedenergy.federation.zone_answers import zone_answer
 from fedenergy.privacy.epsilon import text
+from fedenergy.privacy.gaussian import GAUSSIAN, Gaussian
 from fedenergy.privacy.mechanisms import NoiseGrid
+from fedenergy.privacy.noisy_max import NOISY_MAX
 from fedenergy.privacy.trust import CURATOR, LOCAL, OPEN, SUM, check_trust
 
 NO_NOISE, LAPLACE = "none", "laplace"
-MECHANISMS = {LOCAL: (LAPLACE,), SUM: (LAPLACE,), CURATOR: (LAPLACE, UNBOUNDED), OPEN: (NO_NOISE,)}
+MECHANISMS = {LOCAL: (LAPLACE, GAUSSIAN), SUM: (LAPLACE,), CURATOR: (LAPLACE, GAUSSIAN, UNBOUNDED), OPEN: (NO_NOISE,)}
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class Part:
     oracle: tuple[World, int] | None
     query: Query
     policy: str
+    policy_key: Any
     seed: int
     entries: Sequence[Entry]
     max_failures: float = 0.0
@@ -70,58 +74,75 @@ class State:
     round: int = 0
     rows: list[list] = field(default_factory=list)
     zones: list[dict] = field(default_factory=list)
+    answers: list[dict] = field(default_factory=list)
     cells: dict[str, dict] = field(default_factory=dict)
     arrays: dict[str, dict] = field(default_factory=dict)
     strategies: dict[str, dict] = field(default_factory=dict)
     crossings: dict[str, dict] = field(default_factory=dict)
-    queries: dict[str, list[str]] = field(default_factory=dict)
+    queries: dict[str, dict[str, list[int]]] = field(default_factory=dict)
 
 
 class Spending:
     """What every home paid for this run's questions, cell by cell, as the ledger says.
 
-    Read from the rows of the questions themselves, so that a run on a ledger with a past shows the same numbers again.
+    Read from the rows of the questions themselves and of the homes that this run asked, so that a run on a ledger with
+    a past, or one that was resumed, shows the same numbers again.
+    queries  cell -> query id -> indices of the homes asked so far: kept in the checkpoint
     """
 
-    def __init__(self, ledger: Ledger, homes: Sequence[str], queries: dict[str, list[str]]) -> None:
+    def __init__(self, ledger: Ledger, homes: Sequence[str], queries: dict[str, dict[str, list[int]]]) -> None:
         self._ledger, self._homes, self._queries = ledger, homes, queries
         self._totals: dict[str, np.ndarray] = {}
+        for cell, asked in queries.items():
+            for query_id, indices in asked.items():
+                self._add(cell, query_id, indices)
 
-    def after(self, cell: str, query_id: str) -> tuple[float, float]:
-        """(mean, largest) epsilon over the homes, this question included."""
-        asked = self._queries.setdefault(cell, [])
-        known = cell in self._totals
-        new = [] if query_id in asked else [query_id]
+    def after(self, cell: str, query_id: str, indices: Sequence[int]) -> tuple[float, float]:
+        """(mean, largest) epsilon over all homes, with this question to these homes."""
+        asked = self._queries.setdefault(cell, {}).setdefault(query_id, [])
+        new = sorted(set(indices) - set(asked))
         asked += new
-        for name in new if known else asked:
-            rows = self._ledger.lookup([(home, name) for home in self._homes])
-            paid = [rows[home, name].epsilon_micro or 0 if (home, name) in rows else 0 for home in self._homes]
-            self._totals[cell] = self._totals.get(cell, 0) + np.array(paid, dtype=np.int64)
-        return float(self._totals[cell].sum()) * 1e-6 / len(self._homes), float(self._totals[cell].max()) * 1e-6
+        self._add(cell, query_id, new)
+        total = self._totals[cell]
+        return float(total.sum()) * 1e-6 / len(self._homes), float(total.max()) * 1e-6
+
+    def _add(self, cell: str, query_id: str, indices: Sequence[int]) -> None:
+        total = self._totals.setdefault(cell, np.zeros(len(self._homes), dtype=np.int64))
+        rows = self._ledger.lookup([(self._homes[index], query_id) for index in indices])
+        for index in indices:
+            row = rows.get((self._homes[index], query_id))
+            total[index] += 0 if row is None else row.epsilon_micro or 0
 
 
-def declared(strategy: Strategy, override: str | None = None) -> tuple[str, str, str]:
-    """(trust, mechanism, returns) of a strategy: its class attributes, or the defaults that make stock ones safe."""
+def declared(strategy: Strategy, override: str | None = None, kind: str = "") -> tuple[str, str, str]:
+    """(trust, mechanism, returns) of a strategy: its class attributes, or the defaults that make stock ones safe.
+
+    kind  of the query: a home that tells its top category under trust local does so by noisy max
+    """
     trust = check_trust(override or getattr(strategy, "trust", LOCAL))
     mechanism = NO_NOISE if trust == OPEN else getattr(strategy, "mechanism", LAPLACE)
     if mechanism not in MECHANISMS[trust]:
-        raise ValueError(f"mechanism {mechanism!r} is not one of trust {trust}: use {', '.join(MECHANISMS[trust])}")
+        raise ValueError(f"mechanism {mechanism!r} is not one of trust {trust}: use {', '.join(MECHANISMS[trust])}"
+                         + (" (shares of a discrete Gaussian do not add up to one)" if mechanism == GAUSSIAN else ""))
+    if (kind, trust, mechanism) == ("top", LOCAL, LAPLACE):
+        mechanism = NOISY_MAX
     return trust, mechanism, getattr(strategy, "returns", "mean")
 
 
 def cell_of(part: Part, trust: str, mechanism: str) -> str:
     """The part's cell for a trust mode and mechanism: its own world, with its own budgets."""
-    return ids.cell_id({"trust": trust, "mechanism": mechanism, "policy": part.policy,
+    return ids.cell_id({"trust": trust, "mechanism": mechanism, "policy": part.policy_key,
                         "epsilon": text(part.query.epsilon_micro), "seed": part.seed, "vary": part.keys})
 
 
 def sealer(query: Query, world: World, trust: str, mechanism: str, cell: str, round_index: int, window):
     """A function that seals the query for the homes asked."""
-    grid = NoiseGrid(world.task.clip)
+    clip = world.spec(query.kind).clip
+    grid = NoiseGrid(clip)
 
     def seal(homes: Sequence[str]) -> SealedQuery:
         return query.sealed(task=world.task.identity(), population=world.population.identity(), window=window,
-                                 grid=grid.step, clip=world.task.clip, trust=trust, mechanism=mechanism, cell=cell,
+                                 grid=grid.step, clip=clip, trust=trust, mechanism=mechanism, cell=cell,
                                  round=round_index, homes=homes)
     return seal
 
@@ -148,7 +169,7 @@ class Campaign:
         """All rounds that are not done yet. Each ends with a durable checkpoint."""
         part = self.part
         windows = part.world.task.windows(part.world.population, part.query.rounds, part.query.repeat)
-        start = np.zeros(len(part.world.coordinates))
+        start = np.zeros(len(part.world.spec(part.query.kind).coordinates))
         for index in range(self.state.round, part.query.rounds):
             crossings = Crossings()
             exchange = Exchange(self.grid, part.world, part.number, part.seed, self.zones, crossings)
@@ -164,7 +185,7 @@ class Campaign:
 
     def _turn(self, entry: Entry, index: int, window, exchange: Exchange, truth, start, advance) -> None:
         part, strategy = self.part, self.strategies[entry.label]
-        trust, mechanism, returns = declared(strategy, entry.trust)
+        trust, mechanism, returns = declared(strategy, entry.trust, part.query.kind)
         cell = cell_of(part, trust, mechanism)
         self.state.cells[cell] = {"trust": trust, "mechanism": mechanism, "policy": part.policy,
                                   "epsilon": text(part.query.epsilon_micro), "seed": part.seed, **part.keys}
@@ -188,22 +209,41 @@ class Campaign:
         if result is not None:
             self.state.arrays[entry.label] = dump_arrays(result)
             released = np.asarray(result[records.SUMMARY].numpy(), dtype=np.float64)
-            released = released * len(grid.answered) if returns == "mean" else released
+            if trust == OPEN and released.ndim == 2:  # whatever adds up Plains: the unclipped half
+                released = released[1]
+            if returns == "mean" and trust in (LOCAL, OPEN):  # under sum and curator the one reply is a sum already
+                released = released * len(grid.answered)
         mean = most = float("nan")
         if trust != OPEN and grid.query is not None:
-            mean, most = self.spending.after(cell, grid.query.id)
+            mean, most = self.spending.after(cell, grid.query.id, grid.asked_indices)
         values = {"answers": len(grid.answered), "refusals": grid.refused, "failures": grid.failed,
                   "epsilon_spent_mean": mean, "epsilon_spent_max": most}
+        delta = part.query.delta if mechanism == GAUSSIAN else 0.0
+        if released is not None and grid.query is not None and trust != OPEN:
+            self.state.answers.append(zone_answer(
+                grid.query, part.world.spec(part.query.kind), released, self._granted(grid, exchange), asked=grid.asked,
+                answers=len(grid.answered), plain_sum=returns == "sum", cell=cell, strategy=entry.label, seed=part.seed,
+                round=index + 1))
         if truth is not None and released is not None:
-            scores, zone = self.score(released, truth, grid.answered)
+            norm = {}
+            if delta:  # clipped in l2: noise is measured against what it was added to
+                law, norm = Gaussian(part.world.spec(part.query.kind).clip, delta), {"norm": 2}
+                truth = {name: law.plain(values[1]) for name, values in truth.items()}
+            scores, zone = self.score(released, truth, grid.answered, **norm)
             values |= scores
             self.state.zones.append({"cell": cell, "strategy": entry.label, "trust": trust,
                                      "epsilon": part.query.epsilon, "seed": part.seed, "round": index + 1, **zone})
         key = [cell, part.world.population.name, entry.label, part.policy, trust,
-               float("inf") if trust == OPEN else part.query.epsilon, 0.0, part.seed, index + 1]
+               float("inf") if trust == OPEN else part.query.epsilon, delta, part.seed, index + 1]
         self.state.rows += [[*key, metric, float(value)] for metric, value in values.items()]
         advance(1, failures=grid.failed, refusals=grid.refused, epsilon_max=None if most != most else most)
 
+    def _granted(self, grid: TrustGrid, exchange: Exchange) -> list[int]:
+        """Micro-epsilon of each home in the answer: under one noise, what was asked."""
+        if grid.query.trust != LOCAL:
+            return [grid.query.epsilon_micro] * len(grid.answered)
+        return [one.epsilon_micro for one in exchange.received(LOCAL)
+                if one.query_id == grid.query.id and one.household in grid.answered]
 
     def _truth(self, index: int, window, crossings: Crossings) -> dict[str, np.ndarray] | None:
         """(2, d) per home, clipped and unclipped, asked on the same path under trust "open"; None without an oracle.
@@ -214,10 +254,10 @@ class Campaign:
             return None
         world, number = self.part.oracle
         keys = {key: value for key, value in self.part.keys.items() if not key.startswith("query.")}
-        cell = ids.cell_id({"trust": OPEN, "mechanism": NO_NOISE, "policy": self.part.policy, "epsilon": "inf",
+        cell = ids.cell_id({"trust": OPEN, "mechanism": NO_NOISE, "policy": self.part.policy_key, "epsilon": "inf",
                             "seed": 0, "vary": keys})
         exchange = Exchange(self.grid, world, number, 0, self.zones, crossings)
-        asked = replace(self.part.query, epsilon=1.0)  # without meaning here, so the same for every epsilon of the study
+        asked = replace(self.part.query, epsilon=1.0, delta=0.0)  # without meaning here, so the same for every epsilon of the study
         query = sealer(asked, world, OPEN, NO_NOISE, cell, index, window)([])
         if query.id not in self.truths:
             nodes = [node_id(home) for home in range(len(world.population))]

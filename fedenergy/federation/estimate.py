@@ -68,7 +68,7 @@ def estimate(config: Config) -> Estimate:
 def _cells(part: Part) -> dict[str, tuple[str, int | None, int | None, bool, str]]:
     found = {}
     for entry in part.entries:
-        trust, mechanism, _ = declared(entry.build(), entry.trust)
+        trust, mechanism, _ = declared(entry.build(), entry.trust, part.query.kind)
         cap = micro(part.world.terms.cap)
         asked = part.query.epsilon_micro * (part.query.rounds if part.query.repeat == "next_window" else 1)
         spent = None if trust == OPEN else min(asked, cap // part.query.epsilon_micro * part.query.epsilon_micro)

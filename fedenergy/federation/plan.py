@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ from fedenergy import ids
 from fedenergy.box.admission import Admission, DataDealer, QuerierPolicy
 from fedenergy.box.agreement import AgreementTerms
 from fedenergy.box.policies import Fixed
+from fedenergy.box.policy import Policy
 from fedenergy.box.query import Query
 from fedenergy.box.world import World, enrolment_secret
 from fedenergy.config import Config, Engine, Spec, StrategySpec, thaw
 from fedenergy.errors import ConfigError
 from fedenergy.federation.campaign import Entry, Part, declared
+from fedenergy.federation.freeze import freeze
 from fedenergy.households.population import Population
+from fedenergy.privacy.gaussian import GAUSSIAN, rho_micro
 from fedenergy.privacy.trust import OPEN, TRUST_MODES
 
 
@@ -73,7 +77,7 @@ def plan_from_config(config: Config, folder: Path, ledger: Path, fresh: int = 0)
         number, open_number = known[key]
         query = own.query.build(**({"fresh": fresh} if fresh else {}))
         entries = [Entry(label, spec.build, spec.trust) for label, spec in labelled(own.strategies)]
-        parts += _parts(variation.keys, worlds, number, open_number, query, short(own.policy.use), own.seeds, entries,
+        parts += _parts(variation.keys, worlds, number, open_number, query, own.policy.identity(), own.seeds, entries,
                         own.engine.max_failures)
     return Plan(config.run_name, config.title or config.name, config.to_toml(), tuple(worlds), tuple(parts),
                 config.seeds, config.oracle, config.privacy.noise, config.engine, folder)
@@ -85,14 +89,38 @@ def plan_from_objects(population: Population, task: Any, query: Query, strategie
                       folder: Path, ledger: Path | None = None) -> Plan:
     """The plan of objects made in Python. Strategies: "module:Name", classes, or functions that make a fresh one."""
     policy = Fixed() if policy is None else policy
+    agreement = AgreementTerms() if agreement is None else agreement
+    seeds = tuple(seeds)
+    _check_objects(population, task, query, policy, agreement, seeds, name)
     ledger = folder / "ledger" if ledger is None else Path(ledger)
-    world = World(population, task, policy, agreement or AgreementTerms(), ledger, noise, False,
-                  enrolment_secret(noise, ledger))
+    try:
+        world = World(population, task, policy, agreement, ledger, noise, False, enrolment_secret(noise, ledger))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
     worlds: list[World] = []
     number, open_number = _add(worlds, world, oracle)
     entries = [_entry(item) for item in strategies]
-    parts = _parts({}, worlds, number, open_number, query, type(policy).__name__, tuple(seeds), entries, 0.0)
+    names = [entry.label for entry in entries]
+    if not entries or len(set(names)) < len(names):
+        raise ConfigError(f"strategies = {names}: give one or more, each with a name of its own")
+    parts = _parts({}, worlds, number, open_number, query, policy_identity(policy), tuple(seeds), entries, 0.0)
     return Plan(name, name, "", tuple(worlds), tuple(parts), tuple(seeds), oracle, noise, engine or Engine(), folder)
+
+
+def _check_objects(population, task, query, policy, agreement, seeds, name) -> None:
+    """What a config's tables are checked for, for objects."""
+    for what, value, kind in (("population", population, Population), ("query", query, Query), ("policy", policy, Policy),
+                              ("agreement", agreement, AgreementTerms)):
+        if isinstance(value, type) or not isinstance(value, kind):
+            shown = value.__name__ if isinstance(value, type) else repr(value)[:60]
+            raise ConfigError(f"{what} = {shown} is not a {kind.__name__}: pass an object"
+                              + (f", {shown}()" if isinstance(value, type) else ""))
+    if isinstance(task, type) or not hasattr(task, "answer_many"):
+        raise ConfigError(f"task = {task!r:.60} is not a task: pass an object such as fedenergy.Explain()")
+    if not seeds or len(set(seeds)) < len(seeds) or any(type(seed) is not int or seed < 0 for seed in seeds):
+        raise ConfigError(f"seeds = {list(seeds)}: give one or more different whole numbers >= 0")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
+        raise ConfigError(f'name = "{name}" names a folder: 1 to 64 of A-Z a-z 0-9 . _ -, starting with a letter or digit')
 
 
 def labelled(specs: Sequence[StrategySpec]) -> list[tuple[str, StrategySpec]]:
@@ -115,9 +143,24 @@ def labelled(specs: Sequence[StrategySpec]) -> list[tuple[str, StrategySpec]]:
     return list(zip(labels, specs, strict=True))
 
 
+def policy_identity(policy: Any) -> dict[str, Any]:
+    """What tells a policy made in Python from another: its class and, for a dataclass, its fields."""
+    kind = type(policy)
+    values = {item.name: getattr(policy, item.name) for item in fields(policy)} if is_dataclass(policy) else {}
+    try:
+        ids.canon(values)
+    except (TypeError, ValueError):
+        values = {"repr": repr(policy)}
+    return {"use": f"{kind.__module__}:{kind.__qualname__}", **values}
+
+
 def short(use: str) -> str:
-    """The Name of "module:Name"."""
-    return use.split(":")[-1]
+    """The Name of "module:Name"; of a class inside a function, its own name.
+
+    >>> short("strategies.zonal_sum:ZonalSum"), short("notebook:cell.<locals>.Cautious")
+    ('ZonalSum', 'Cautious')
+    """
+    return use.split(":")[-1].split(".")[-1]
 
 
 def _add(worlds: list[World], world: World, oracle: bool) -> tuple[int, int | None]:
@@ -140,22 +183,29 @@ def _check(world: World) -> None:
 def _parts(keys, worlds, number, open_number, query, policy, seeds, entries, max_failures) -> list[Part]:
     world = worlds[number]
     oracle = None if open_number is None else (worlds[open_number], open_number)
+    if query.kind not in world.task.kinds:
+        raise ConfigError(f'[query] kind = "{query.kind}": {type(world.task).__name__} answers '
+                          f"{', '.join(world.task.kinds)}")
     try:
         world.task.windows(world.population, query.rounds, query.repeat)
-        coordinates = world.coordinates
+        coordinates = world.spec(query.kind).coordinates
     except ValueError as error:
         raise ConfigError(f"[task] {type(world.task).__name__}: {error}") from error
     if not coordinates:
         raise ConfigError(f"[task] {type(world.task).__name__} releases no coordinate for {world.population.name}")
-    if query.kind not in world.task.kinds:
-        raise ConfigError(f'[query] kind = "{query.kind}": {type(world.task).__name__} answers '
-                          f"{', '.join(world.task.kinds)}")
     _admit(world, query)
     homes = len(world.population)
     for entry in entries:
         strategy = entry.build()
+        if not isinstance(strategy, Strategy):
+            raise ConfigError(f"[[strategy]] {entry.label} makes a {type(strategy).__name__}, which is no "
+                              "flwr.serverapp.strategy.Strategy: derive from fedenergy.ZoneStrategy")
         try:
-            trust, _, returns = declared(strategy, entry.trust)
+            freeze(strategy)
+        except TypeError as error:
+            raise ConfigError(f"[[strategy]] a run of it could not be resumed: {error}") from error
+        try:
+            trust, mechanism, returns = declared(strategy, entry.trust)
         except ValueError as error:
             raise ConfigError(f"[[strategy]] {entry.label}: {error}") from error
         if (least := getattr(strategy, "min_available_nodes", 0)) > homes:
@@ -163,6 +213,8 @@ def _parts(keys, worlds, number, open_number, query, policy, seeds, entries, max
                               f"population has {homes}: it would wait for ever; lower it or raise population.count")
         if returns not in ("sum", "mean", "state"):
             raise ConfigError(f'[[strategy]] {entry.label}: returns = "{returns}" is not "sum", "mean" or "state"')
+        if mechanism == GAUSSIAN:
+            _check_gaussian(entry.label, world, query)
         if trust == OPEN and open_number is None:
             raise ConfigError(f"[[strategy]] {entry.label} has trust open, and no home agrees to that: set "
                               "oracle = true (the oracle's cell only), or leave the strategy out")
@@ -173,8 +225,22 @@ def _parts(keys, worlds, number, open_number, query, policy, seeds, entries, max
         raise ConfigError(f"[agreement] cap = {world.terms.cap:g} is below one query of epsilon = {query.epsilon:g}: "
                           "every home would refuse; raise the cap, or lower query.epsilon, or let a policy offer less")
     text = ids.digest(b"fe.part.1", dict(keys), 4).hex() if keys else "all"
-    return [Part(f"{text}-seed{seed}", dict(keys), world, number, oracle, query, policy, seed, entries, max_failures)
+    return [Part(f"{text}-seed{seed}", dict(keys), world, number, oracle, query, short(policy["use"]), policy, seed,
+                 entries, max_failures)
             for seed in seeds]
+
+
+def _check_gaussian(label: str, world: World, query: Query) -> None:
+    if not query.delta > 0:
+        raise ConfigError(f"[query] delta is not given: {label} adds Gaussian noise, which fails with a probability "
+                          "delta; set one, such as delta = 1e-5")
+    if query.delta > world.terms.delta:
+        raise ConfigError(f"[agreement] delta = {world.terms.delta:g} is below one query of delta = {query.delta:g}: "
+                          f"every home would refuse {label}; raise it (all answers together stay below it)")
+    try:
+        rho_micro(query.epsilon_micro, query.delta)
+    except ValueError as error:
+        raise ConfigError(f"[query] {error}") from error
 
 
 def _admit(world: World, query: Query) -> None:
@@ -194,6 +260,8 @@ def _entry(item: str | type | Callable[[], Strategy]) -> Entry:
     if isinstance(item, Strategy):
         raise ConfigError(f"strategies: {type(item).__name__} is an instance, which would carry its state from one "
                           "seed to the next: pass the class, or a function that makes one")
+    if not callable(item):
+        raise ConfigError(f"strategies: {item!r:.60} is no strategy: pass \"module:Name\", a class, or a function that makes one")
     return Entry(getattr(item, "__name__", type(item).__name__), item)
 
 

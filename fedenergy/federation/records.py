@@ -14,6 +14,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fedenergy.box.query import SealedQuery
+from fedenergy.privacy.gaussian import GAUSSIAN
 from fedenergy.privacy.mechanisms import NoiseGrid
 from fedenergy.privacy.trust import ENVELOPES, OPEN, REFUSED, Envelope, check_envelope
 
@@ -97,7 +98,8 @@ def decode(content: RecordDict, query: SealedQuery, household: str, coordinates:
     kind = ENVELOPES[query.trust]
     shape = (2, coordinates) if query.trust == OPEN else (coordinates,)
     made = kind(household, query.id, epsilon, read_array(arrays[SUMMARY], kind.dtype, shape))
-    return check_envelope(made, query.trust, coordinates, query.grid, NoiseGrid(query.clip).bound)
+    return check_envelope(made, query.trust, coordinates, query.grid, NoiseGrid(query.clip).bound,
+                          2 if query.mechanism == GAUSSIAN else 1)
 
 
 def read_array(array: Array, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
@@ -107,9 +109,11 @@ def read_array(array: Array, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndar
     """
     header = _npy_header(dtype, shape)
     size = dtype.itemsize * math.prod(shape)
-    if array.stype != "numpy.ndarray" or not isinstance(array.data, bytes) or len(array.data) != len(header) + size or not array.data.startswith(header):
+    data = array.data
+    if (array.stype != "numpy.ndarray" or not isinstance(data, bytes) or len(data) != len(header) + size
+            or not data.startswith(header)):
         raise ValueError(f"the array is not {dtype} {shape} in npy form")
-    return np.frombuffer(array.data, dtype, offset=len(header)).reshape(shape)
+    return np.frombuffer(data, dtype, offset=len(header)).reshape(shape)
 
 
 @lru_cache(maxsize=64)

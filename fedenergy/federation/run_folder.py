@@ -105,7 +105,7 @@ def _releases(plan: Plan) -> None:
     columns: dict[str, list] = {name: [] for name in ("part", "round", "query_id", "household", "epsilon_micro",
                                                       "coordinate", "value")}
     for part in plan.parts:
-        names = part.world.coordinates
+        names = part.world.spec(part.query.kind).coordinates
         for index in range(part.query.rounds):
             path = plan.out / "checkpoints" / f"{part.name}-round{index + 1}.releases.npz"
             if not path.exists():
@@ -124,7 +124,7 @@ def _releases(plan: Plan) -> None:
 
 def _summary(plan: Plan, states: Sequence[State], ledger: Ledger, seconds: float) -> dict[str, Any]:
     world, query = plan.parts[0].world, plan.parts[0].query
-    population, task = world.population, world.task
+    population, task, spec = world.population, world.task, world.spec(query.kind)
     start = json.loads((plan.out / "start.json").read_text())
     return {
         "name": plan.name, "title": plan.title, "started": start["started"], "seconds": round(seconds, 1),
@@ -133,14 +133,15 @@ def _summary(plan: Plan, states: Sequence[State], ledger: Ledger, seconds: float
                        "steps": population.steps, "source": dict(population.identity())},
         "task": dict(task.identity()),
         "query": {"kind": query.kind, "class": query.query_class, "rounds": query.rounds, "repeat": query.repeat,
-                  "querier": query.querier, "purpose": query.purpose, "fresh": query.fresh},
-        "coordinates": list(world.coordinates), "unit_of_values": task.unit, "relation": RELATION,
+                  "querier": query.querier, "purpose": query.purpose, "fresh": query.fresh, **({"delta": query.delta} if query.delta else {})},
+        "coordinates": list(spec.coordinates), "unit_of_values": spec.unit, "relation": RELATION,
         "noise": plan.noise, "stamp": noise_from(plan.noise, 0).stamp, "oracle": plan.oracle,
         "agreement": {"cap": world.terms.cap, "trust": list(world.terms.trust), "purposes": list(world.terms.purposes),
                       "classes": list(world.terms.classes)},
         "who_sees_what": _who_sees_what(plan, states), "spent": _spent(plan, states, ledger),
         "refusals": _refusals(plan.out / "inside"),
         "zones": [zone for state in states for zone in state.zones],
+        "zone_answers": [answer for state in states for answer in state.answers],
         "expected": _expected(plan, states), "inside_view": _inside_view(plan),
         "quality": _quality(population) if plan.oracle else [],
         "notes": _notes(plan)}
@@ -234,9 +235,9 @@ def _expected(plan: Plan, states: Sequence[State]) -> list[dict[str, Any]]:
     """Closed forms beside the measurements: E|error| and E[cosine] of sums with Laplace noise."""
     found: dict[tuple, dict[str, Any]] = {}
     for part, state in zip(plan.parts, states, strict=True):
-        returns = {entry.label: declared(entry.build(), entry.trust) for entry in part.entries}
-        scale = Laplace(part.world.task.clip).scale_units(part.query.epsilon_micro)
-        delta = Laplace(part.world.task.clip).sensitivity()
+        returns = {entry.label: declared(entry.build(), entry.trust, part.query.kind) for entry in part.entries}
+        law = Laplace(part.world.spec(part.query.kind).clip)
+        scale, delta = law.scale_units(part.query.epsilon_micro), law.sensitivity()
         answers = {(row[2], row[8]): row[10] for row in state.rows if row[9] == "answers"}
         spent = {(row[2], row[8]): row[10] for row in state.rows if row[9] == "epsilon_spent_mean"}
         for zone in state.zones:

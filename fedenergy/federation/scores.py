@@ -20,20 +20,20 @@ def exact_sum(vectors: Sequence[np.ndarray], size: int) -> np.ndarray:
     return np.array([math.fsum(column) for column in np.stack(vectors).T])
 
 
-def score(released: np.ndarray, truth: Mapping[str, np.ndarray], answered: Sequence[str], clip: float
-          ) -> tuple[dict[str, float], dict[str, list[float]]]:
+def score(released: np.ndarray, truth: Mapping[str, np.ndarray], answered: Sequence[str], clip: float,
+          norm: int = 1) -> tuple[dict[str, float], dict[str, list[float]]]:
     """Scores of a released zone vector (d,), and the three vectors for figures.
 
     truth     household -> (2, d): clipped and unclipped summary of every home
     answered  the homes in the answer: mae, rmse, ... compare with the sum of *their clipped* summaries (noise alone);
               mae_total, ... with the unclipped sum over *all* homes (noise, clipping and refusals)
-    clip      C, for the share of homes whose summary was clipped
+    clip      C, for the share of homes whose summary was clipped; norm: 1 (l1) or 2 (Gaussian noise)
     """
     released = np.asarray(released, dtype=np.float64)
     clipped = exact_sum([truth[name][0] for name in answered], released.size)
     total = exact_sum([values[1] for values in truth.values()], released.size)
     found = {name: function(released, clipped) for name, function in SCORES.items()}
     found |= {f"{name}_total": function(released, total) for name, function in SCORES.items()}
-    over = [float(np.abs(values[1]).sum()) > clip for values in truth.values()]
+    over = [float(np.linalg.norm(values[1], norm)) > clip for values in truth.values()]
     found["clipped_share"] = float(np.mean(over)) if over else float("nan")
     return found, {"true_clipped": clipped.tolist(), "true_total": total.tolist(), "released": released.tolist()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import fcntl
 import json
+import os
 import shutil
 import time
 import tomllib
@@ -46,7 +47,8 @@ def run_study(config: Config, *, progress: Progress | None = None,
     with _only_run(folder):
         if fresh:
             _count_fresh(ledger, config, fresh)
-        return _play(plan, progress or SilentProgress(), grid, {"fresh": fresh, "ledger": str(ledger)})
+        start = {"fresh": fresh, "ledger": _ledger_note(config, folder, ledger)}
+        return _play(plan, progress or SilentProgress(), grid, start)
 
 
 def resume_study(folder: Path, *, progress: Progress | None = None) -> Path:
@@ -61,9 +63,14 @@ def resume_study(folder: Path, *, progress: Progress | None = None) -> Path:
         raise ConfigError(f"{folder} was made from Python objects, not from a config: run the script again; what was "
                           "charged is stored and free")
     start = json.loads(start_file.read_text(encoding="utf-8"))
-    plan = plan_from_config(parse(tomllib.loads(text)), folder, Path(start["ledger"]), start["fresh"])
+    plan = plan_from_config(parse(tomllib.loads(text)), folder, folder / start["ledger"], start["fresh"])
     with _only_run(folder):
         return _play(plan, progress or SilentProgress())
+
+
+def _ledger_note(config: Config, folder: Path, ledger: Path) -> str:
+    """Where a resumed run finds its ledger: beside the run folder, so that both can move, or where the config says."""
+    return str(ledger.resolve()) if config.ledger.path else os.path.relpath(ledger, folder)
 
 
 def place(config: Config, number: int | None = None) -> tuple[Path, Path, int]:
@@ -106,7 +113,7 @@ def _only_run(folder: Path) -> Iterator[None]:
 def play_plan(plan: Plan, progress: Progress | None = None) -> Path:
     """Run a plan made from objects."""
     with _only_run(plan.out):
-        return _play(plan, progress or SilentProgress(), start={"fresh": 0, "ledger": str(plan.ledger)})
+        return _play(plan, progress or SilentProgress(), start={"fresh": 0, "ledger": str(plan.ledger.resolve())})
 
 
 def new_folder(out: Path, name: str) -> Path:
@@ -146,7 +153,7 @@ def _play(plan: Plan, progress: Progress, grid: Callable[[int], Grid] | None = N
             truths: dict = {}
             for part in plan.parts:
                 campaign = Campaign(part, nodes, zones, plan.out / "checkpoints" / f"{part.name}.json",
-                                    partial(score, clip=part.world.task.clip),
+                                    partial(score, clip=part.world.spec(part.query.kind).clip),
                                     partial(run_folder.keep_releases, plan.out), ledger, truths)
                 progress.advance(campaign.state.round * len(part.entries))
                 states.append(campaign.play(progress.advance))

@@ -21,6 +21,7 @@ from fedenergy.box.zone_store import ZoneStore
 from fedenergy.federation import flower_adapter as flower
 from fedenergy.federation import records
 from fedenergy.federation.client_app import ACCEPT
+from fedenergy.privacy.by_name import mechanism
 from fedenergy.privacy.mechanisms import Laplace, discrete_laplace
 from fedenergy.privacy.noise import noise_from
 from fedenergy.privacy.secure_sum import Summer
@@ -117,7 +118,7 @@ class Exchange:
             self.crossings.refused[query.trust] += 1
             return "refused"
         try:
-            envelope = records.decode(reply.content, query, name, len(self.world.coordinates))
+            envelope = records.decode(reply.content, query, name, len(self.world.spec(query.kind).coordinates))
         except ValueError:  # a home that breaks the schema is one failure, whatever it sent
             self.crossings.errors[query.trust] += 1
             return "failed"
@@ -136,6 +137,7 @@ class TrustGrid(Grid):
         self._exchange, self._trust, self._seal = exchange, trust, seal
         self.answered: tuple[str, ...] = ()
         self.refused = self.failed = self.asked = 0
+        self.asked_indices: list[int] = []
         self.query: SealedQuery | None = None
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
@@ -148,6 +150,7 @@ class TrustGrid(Grid):
         ids = self._exchange.world.population.ids
         self.query = query = self._seal([ids[flower.node_index(node)] for node in nodes])
         self.asked += len(batch)
+        self.asked_indices = [flower.node_index(node) for node in nodes]
         if self._trust in (SUM, CURATOR):
             return self._zone(query, batch)
         asked = self._exchange.ask(query, batch)
@@ -210,10 +213,11 @@ class TrustGrid(Grid):
         def noised() -> bytes:
             source = noise_from(self._exchange.world.noise, self._exchange.seed).source(records.ZONE, query.id)
             total = np.sum([envelope.values for envelope in asked.envelopes.values()], axis=0, dtype=np.int64)
-            scale = Laplace(query.clip).scale(query.epsilon_micro)
             if query.mechanism == UNBOUNDED:  # the source's sensitivity of a sum of N homes
-                scale *= len(asked.envelopes)
-            noise = discrete_laplace(source, scale, total.size)
+                scale = Laplace(query.clip).scale(query.epsilon_micro) * len(asked.envelopes)
+                noise = discrete_laplace(source, scale, total.size)
+            else:
+                noise = mechanism(query.mechanism, query.clip, query.delta).noise(source, query.epsilon_micro, total.size)
             return (total + noise).astype("<i8").tobytes()
 
         return self._exchange.zones.put_once(query.id, tuple(asked.envelopes), noised, CURATOR)

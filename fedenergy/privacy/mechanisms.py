@@ -178,6 +178,10 @@ class Laplace:
         """(size,) int64 noise in grid steps."""
         return discrete_laplace(source, self.scale(epsilon_micro), size)
 
+    def bound_for(self, granted_micro: int, asked_micro: int) -> int:
+        """K_i of a home that grants less than was asked, under the noise of what was asked: NoiseGrid.bound_for."""
+        return self.grid.bound_for(granted_micro, asked_micro)
+
     def release(self, summary: Any, source: NoiseSource, epsilon_micro: int) -> np.ndarray:
         """What trust "local" lets out: (d,) float64, rounded, clipped, noised, a multiple of g."""
         z = self.deposit(_vector(summary))  # one home: broadcasting one noise over several would cancel in differences

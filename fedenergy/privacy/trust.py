@@ -70,10 +70,12 @@ def check_trust(trust: str) -> str:
     return trust
 
 
-def check_envelope(envelope: Envelope, trust: str, coordinates: int, grid_step: float, bound: int) -> Envelope:
+def check_envelope(envelope: Envelope, trust: str, coordinates: int, grid_step: float, bound: int,
+                   norm: int = 1) -> Envelope:
     """The schema of the outbound gate and of the decoder: type, dtype, shape, finite, on the grid.
 
-    coordinates  d; grid_step: g, in the unit of the values; bound: K, the l1 bound of a Deposit in grid steps
+    coordinates  d; grid_step: g, in the unit of the values; bound: K, of a Deposit's norm in grid steps
+    norm         1: l1; 2: l2, under Gaussian noise
     Raises ValueError naming the rule, never the values.
     """
     expected = ENVELOPES[check_trust(trust)]
@@ -89,8 +91,8 @@ def check_envelope(envelope: Envelope, trust: str, coordinates: int, grid_step: 
             raise ValueError(f"a {expected.__name__} holds finite numbers only")
         if trust == LOCAL and not (np.remainder(values, grid_step) == 0).all():
             raise ValueError("a Release lies on the noise grid: every value is a multiple of the grid step")
-    if trust == CURATOR and sum(abs(int(value)) for value in values) > bound:  # Python's integers: no wrap-around
-        raise ValueError("a Deposit is clipped: its l1 norm in grid steps is at most the agreed bound")
+    if trust == CURATOR and sum(abs(int(value)) ** norm for value in values) > bound**norm:  # Python's: no wrap-around
+        raise ValueError(f"a Deposit is clipped: its l{norm} norm in grid steps is at most the agreed bound")
     epsilon = envelope.epsilon_micro
     if epsilon is not None if trust == OPEN else not (type(epsilon) is int and epsilon > 0):
         raise ValueError(f"a {expected.__name__} carries a positive integer micro-epsilon, and a Plain none")
