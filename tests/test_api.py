@@ -168,7 +168,7 @@ MISTAKES = {
     "an unknown module": ({"strategies": ["strategies.zonal_summ:ZonalSum"]}, "there is no module"),
     "a dot for a colon": ({"strategies": ["strategies.zonal_sum.ZonalSum"]}, 'Did you mean "strategies.zonal_sum:Zona'),
     "one name for a list": ({"strategies": ZONAL}, "is not of the form"),
-    "a kind of another task": ({"query": fe.Query("train")}, 'kind = "total": Explain answers appliances'),
+    "a kind of another task": ({"query": fe.Query("train")}, 'kind = "train": Explain answers'),
     "a cap below one query": ({"agreement": fe.AgreementTerms(cap=0.1)}, "cap = 0.1 is below one query of epsilon = 1"),
     "open without an oracle": ({"strategies": ["strategies.non_private:NonPrivate"], "oracle": False}, "oracle = true"),
     "a trust mode not signed": ({"strategies": [SECURE_SUM], "agreement": fe.AgreementTerms(trust=("local",))},
