@@ -23,7 +23,7 @@ class Base:
 
 @pytest.mark.parametrize("policy", [
     Fixed(), Fixed(0.5), Strict(), BoundedSearch(), BoundedSearch(utility="zone", ell=0.0), BoundedSearch(price=1e-9),
-    Base()], ids=repr)
+    Base()], ids=lambda policy: repr(policy).split(" object at ")[0].strip("<>"))
 def test_sound_policies_pass(policy):
     assert check_policy(policy) == []
 

@@ -103,18 +103,21 @@ def test_every_strategy_file_holds_a_documented_strategy(path):
 def test_every_strategy_plays_a_study_beside_the_others_and_again_in_reverse(tmp_path):
     entries = [{"use": f"strategies.{path.stem}:{item.__name__}", **ARGUMENTS.get(item.__name__, {})}
                for path in STRATEGIES for item in made_of(path)]
-    folder = run_study(make_config(tmp_path / "a", entries, seeds=[0], query={"rounds": 2}))
+    options = {"seeds": [0], "query": {"rounds": 2, "delta": 1e-6}, "agreement": {"delta": 1e-3}}  # delta: for Gaussians
+    folder = run_study(make_config(tmp_path / "a", entries, **options))
     errors = values(folder, "mae")
     assert len(errors) == 2 * len(entries)
     assert all(value == value for value in errors.values())
     assert set(values(folder, "answers").values()) == {HOMES}
-    again = run_study(make_config(tmp_path / "b", entries[::-1], seeds=[0], query={"rounds": 2}))
+    again = run_study(make_config(tmp_path / "b", entries[::-1], **options))
     assert values(again, "mae") == errors
     assert results(again)[1:] == results(folder)[1:]
 
 
-@pytest.mark.parametrize("path", SIMULATIONS, ids=lambda path: path.relative_to(ROOT / "simulations").as_posix())
-def test_every_simulation_has_a_test_or_runs_here(path, study_folder):
+@pytest.mark.parametrize("path", [
+    pytest.param(path, marks=pytest.mark.slow if path.parent.name == "benchmarks" else ()) for path in SIMULATIONS
+], ids=lambda path: path.relative_to(ROOT / "simulations").as_posix())
+def test_every_simulation_has_a_test_or_runs_here(path, study_folder, monkeypatch):
     name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
     if re.search(rf"\bfrom {re.escape(name)} import\b|\bimport {re.escape(name)}\b", TESTED):
         return
@@ -127,7 +130,8 @@ def test_every_simulation_has_a_test_or_runs_here(path, study_folder):
         report = module.main(load(config, sets=sets, seeds=[0], workers=0, quick=True, out=str(study_folder / "runs")))
         assert report is not None
         assert list((study_folder / "runs").rglob("*.html"))
-    elif name.startswith("simulations.benchmarks."):
+    elif path.parent.name == "benchmarks":
+        monkeypatch.setenv("PYTHONPATH", str(ROOT))  # some measure in processes of their own
         assert "--quick" in path.read_text(), f"{name} cannot be run at toy size"
         assert module.main(["--quick", *BENCHMARK.get(path.stem, [])])
     else:

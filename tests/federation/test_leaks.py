@@ -381,10 +381,10 @@ def outside(played: Played, odd: int) -> dict[str, object]:
                 view[name] = [(k, file[k].dtype.str, file[k].shape, file[k][keep].tobytes()) for k in file.files]
         elif name in ("start.json", "summary.json"):
             view[name] = {k: v for k, v in json.loads(data).items()
-                          if k not in ("started", "seconds", "ledger", "zones")}
+                          if k not in ("started", "seconds", "ledger", "zones", "zone_answers")}
         elif path.parts[0] == "checkpoints":
             state = json.loads(data)
-            view[name] = {k: v for k, v in state.items() if k not in ("arrays", "strategies", "zones")}
+            view[name] = {k: v for k, v in state.items() if k not in ("arrays", "strategies", "zones", "answers")}
             view[f"{name} shape"] = sorted(state["arrays"]), sorted(state["strategies"])
         elif path.parts[0] == "inside":
             view["inside"] = sorted(data.splitlines())  # the file is named after the process
