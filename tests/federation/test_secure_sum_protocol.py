@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import os
+import signal
 from dataclasses import replace
 from functools import partial
 
@@ -25,7 +27,6 @@ from fedenergy.federation.masked_rounds import BOARD, POSTED, Board
 from fedenergy.federation.plan import plan_from_objects
 from fedenergy.federation.study import play_plan
 from fedenergy.federation.trust_grid import Crossings, Exchange, TrustGrid
-from fedenergy.federation.zone_answers import noise_law
 from fedenergy.privacy.mechanisms import Laplace, NoiseGrid
 from fedenergy.privacy.noise import SimulationNoise
 from fedenergy.privacy.pairwise_masks import Session, open_sum
@@ -47,6 +48,7 @@ from tests.federation.helpers import (
     to_homes,
 )
 from tests.federation.helpers_scan import Needles, files_in
+from tests.federation.test_flwr_run import PLANTED, Flower, play, study  # noqa: F401 - study: a fixture
 
 CLIP, SEED, EPSILON = 4.0, 3, 1_000_000
 ASK, FETCH, SHARE, OPEN_UP = "query.keys", "query.secrets", "train", "query.unmask"
@@ -447,15 +449,22 @@ def test_boxes_restarted_before_every_round_give_the_same_bytes(side):
     assert [c.data for c in one.tap.crossings] == [c.data for c in other.tap.crossings]
 
 
-def test_ray_workers_give_the_same_bytes(tmp_path):
+def test_ray_workers_give_the_same_bytes_though_one_dies_before_the_shares(tmp_path):
     from fedenergy.federation.ray_grid import RayGrid
 
-    seen = []
+    seen, killed = [], []
+
+    def kill(message, reply):
+        if message.metadata.message_type == FETCH and not killed:
+            killed.extend(one.tap.grid.pids()[:1])
+            os.kill(killed[0], signal.SIGKILL)
+        return reply
+
     for name in ("local", "ray"):
         one = Side(tmp_path / name, SumProtocol(0.8, drop_out=0.2))
         if name == "ray":
             place = partial(_bucket_of, one.world.population.ids)
-            one.tap = Tap(RayGrid(partial(make_client, Homes((one.world,))), 10, place, workers=2, batch=2))
+            one.tap = Tap(RayGrid(partial(make_client, Homes((one.world,))), 10, place, workers=2, batch=2), kill)
             one.round()
         try:
             released, grid = one.ask()
@@ -463,7 +472,22 @@ def test_ray_workers_give_the_same_bytes(tmp_path):
             one.tap.close()
             one.zones.close()
         seen.append((released.tolist(), grid.answered, [(c.way, c.node, c.kind, c.data) for c in one.tap.crossings]))
+    assert killed
     assert seen[0] == seen[1]
+
+
+def test_a_study_on_flowers_own_runtime_gives_the_bytes_of_local_grid(study):  # noqa: F811
+    """Random node ids, replies in any order, one message at a time (`flwr run`, with its grid stood in for)."""
+    use = 'use = "strategies.secure_sum:SecureSum"'
+    text = PLANTED.replace(use, f'{use}\nmode = "protocol"\ntau = 0.6\ndrop_out = 0.2')
+    assert text != PLANTED
+    here = play(study(text, out="here"))
+    run_config = study(text, out="there")
+    there = play(run_config, Flower(run_config, 5))
+    assert (there / "metrics.csv").read_bytes() == (here / "metrics.csv").read_bytes()
+    with open(here / "metrics.csv", newline="") as file:
+        found = {(r["strategy"], r["metric"], float(r["value"])) for r in csv.DictReader(file)}
+    assert {value for strategy, metric, value in found if (strategy, metric) == ("SecureSum", "answers")} == {4}
 
 
 def _bucket_of(names, index):
@@ -538,14 +562,5 @@ def test_the_wrong_trust_for_a_masked_sum_is_a_mistake_in_the_config(tmp_path):
 
 
 def test_a_population_too_large_for_the_protocol_is_a_mistake_in_the_config(tmp_path):
-    with pytest.raises(ConfigError, match='mode = "protocol" is for at most 1000 homes.*use mode = "ideal"'):
+    with pytest.raises(ConfigError, match=r'mode = "protocol" is for at most 1000 homes.*use mode = "ideal"'):
         plan_from_objects(Planted(1001), Sums(), Query(), [strict], folder=tmp_path / "run")
-
-
-def test_the_noise_that_the_report_states_bounds_that_of_the_sum():
-    query = type("Asked", (), {"mechanism": strict().mechanism, "clip": CLIP, "delta": 0.0, "trust": "sum",
-                               "epsilon_micro": EPSILON})
-    whole = noise_law(query, [EPSILON] * 10, 2)
-    assert whole == {"law": "laplace", "scale": Laplace(CLIP).scale_units(EPSILON), "noises": 1}
-    query.mechanism = SumProtocol(0.64).mechanism
-    assert noise_law(query, [EPSILON] * 10, 2)["scale"] == pytest.approx(whole["scale"] * 1.25)  # variance 1 / .64

@@ -124,9 +124,9 @@ def test_decode_is_exact_and_on_the_grid():
 def test_the_envelopes_pass_the_outbound_gate():
     law, summary = Laplace(50.0), NoiseFree(np.array([10.0, -3.3, 0.0]))
     release = law.release(summary, SimulationNoise(1).source("h1", "q1"), 1_000_000)
-    check_envelope(Release("h1", "q1", 1_000_000, release), "local", 3, law.grid.step)
-    check_envelope(Deposit("h1", "q1", 1_000_000, law.deposit(summary)), "curator", 3, law.grid.step)
-    check_envelope(Plain("h1", "q1", None, law.plain(summary)), "open", 3, law.grid.step)
+    check_envelope(Release("h1", "q1", 1_000_000, release), "local", 3, law.grid.step, law.grid.bound)
+    check_envelope(Deposit("h1", "q1", 1_000_000, law.deposit(summary)), "curator", 3, law.grid.step, law.grid.bound)
+    check_envelope(Plain("h1", "q1", None, law.plain(summary)), "open", 3, law.grid.step, law.grid.bound)
     noise = law.noise(SimulationNoise(1).source("h1", "q1"), 1_000_000, 3)
     assert (release == law.grid.decode(law.deposit(summary) + noise)).all()
     assert law.plain(summary)[1].tolist() == [10.0, -3.3, 0.0]

@@ -23,7 +23,7 @@ def opened(mechanism: str) -> np.ndarray:
     zones = SimpleNamespace(put_once=lambda query_id, names, make, trust: np.frombuffer(make(), "<i8"))
     exchange = SimpleNamespace(ask=lambda query, batch: Asked(envelopes, 0, 0), zones=zones, seed=0,
                                world=SimpleNamespace(noise="simulation"))
-    query = SimpleNamespace(id="q", clip=CLIP, epsilon_micro=1_000_000, mechanism=mechanism)
+    query = SimpleNamespace(id="q", clip=CLIP, epsilon_micro=1_000_000, mechanism=mechanism, delta=0.0)
     return TrustGrid(exchange, CURATOR, seal=None)._open_deposits(query, [])
 
 
