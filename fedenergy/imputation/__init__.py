@@ -1,0 +1,23 @@
+"""DP diffusion imputation. Names are loaded when first used: torch is not imported before that."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_HOME = {
+    "AdaLNBound": "dit", "DPSGD": "dpsgd", "DiT": "dit", "DiTConfig": "dit", "Filled": "sample", "Masks": "masks",
+    "Model": "model", "Objective": "objective", "Windows": "task", "blocks": "masks", "cut": "task", "errors": "task",
+    "fill": "sample", "fill_with": "baselines", "join": "task", "mixed": "masks", "outage": "masks", "points": "masks",
+    "runs": "masks", "split": "task", "suffix": "masks", "train": "training",
+}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'fedenergy.imputation' has no attribute {name!r}")
+    value = getattr(import_module(f"fedenergy.imputation.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value

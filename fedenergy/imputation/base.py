@@ -1,0 +1,57 @@
+"""Bases: imputers that the diffusion model corrects. At the first step of training the model *is* its base."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from fedenergy.imputation.baselines import linear, same_time_of_day
+
+NAMES = ("none", "linear", "daily", "dp_gp")
+
+
+@runtime_checkable
+class Base(Protocol):
+    """A filling that a residual model starts from. Window i's filling depends on window i only."""
+
+    name: str
+    note: str                  # what it costs, for the privacy statement; "" where it is free
+
+    def fill(self, values: np.ndarray, observed: np.ndarray, time_of_day: np.ndarray) -> np.ndarray:
+        """values (n, T, D) original units, read where observed only; time_of_day (n, T) -> (n, T, D)."""
+
+
+class Linear:
+    """Linear interpolation of the window: free."""
+
+    name, note = "linear", ""
+
+    def fill(self, values: np.ndarray, observed: np.ndarray, time_of_day: np.ndarray) -> np.ndarray:
+        return linear(np.where(observed, values, np.nan))
+
+
+class Daily:
+    """The mean of linear interpolation and of the window's other values at the same time of day: free."""
+
+    name, note = "daily", ""
+
+    def fill(self, values: np.ndarray, observed: np.ndarray, time_of_day: np.ndarray) -> np.ndarray:
+        seen = np.where(observed, values, np.nan)
+        return (linear(seen) + same_time_of_day(seen, time_of_day)) / 2
+
+
+def base_from(base: str | Base) -> Base | None:
+    """A base by name, or one's own object; "none" gives None."""
+    if not isinstance(base, str):
+        if not isinstance(base, Base):
+            raise TypeError(f"base {base!r} has no name, note and fill(values, observed, time_of_day)")
+        return base
+    if base == "none":
+        return None
+    if base == "dp_gp":
+        raise ValueError("base = \"dp_gp\" is fitted to data and has a cost: pass the fitted object, not its name")
+    known = {"linear": Linear, "daily": Daily}
+    if base not in known:
+        raise ValueError(f"base = {base!r} is unknown (takes: {', '.join(NAMES)})")
+    return known[base]()

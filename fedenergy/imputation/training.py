@@ -1,0 +1,293 @@
+"""Training an imputer, privately or not.
+
+Everything random is keyed by (seed, purpose, step), so a run that is resumed equals the uninterrupted one bit for bit
+(with secure noise: in law). Only the net's weights are meant to leave; losses, norms and the choice of a checkpoint by
+validation loss are private statistics.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedenergy.ids import canon, stream
+from fedenergy.imputation.base import Base, base_from
+from fedenergy.imputation.bookkeeping import Losses
+from fedenergy.imputation.dit import DiT, DiTConfig
+from fedenergy.imputation.dpsgd import DPSGD, PrivateGradient, chunks_of, gaussian
+from fedenergy.imputation.masks import Masks, training_masks
+from fedenergy.imputation.model import Model, Setup, load_into, prepare, read, single, write
+from fedenergy.imputation.objective import Objective, noised
+from fedenergy.imputation.schedule import alpha_bar
+from fedenergy.imputation.task import Scale, Windows
+from fedenergy.privacy import accounting
+from fedenergy.progress import Progress, SilentProgress
+
+SELECT = ("last", "best")
+
+
+def train(train: Windows | np.ndarray, valid: Windows | np.ndarray | None, objective: Objective | None = None,
+          privacy: DPSGD | None = None, *, steps: int, seed: int, batch: int = 32, rate: float = 1e-4,
+          weight_decay: float = 0.01, warmup: int = 0, ema: float = 0.0, net: DiTConfig | None = None,
+          masks: Masks | None = None, schedule: str = "cosine", diffusion_steps: int = 1000, base: str | Base = "none",
+          residual_scale: float = 1.0, limits: Any = None, start: Model | None = None, train_only: str = "",
+          select: str = "last", valid_every: int = 0, checkpoint: str | Path | None = None, checkpoint_every: int = 0,
+          device: str = "cpu", progress: Progress | None = None) -> Model:
+    """Train a denoiser and say what it cost.
+
+    train, valid   Windows or arrays (n, T[, D]) in original units; each window is one record
+    objective      default Objective("x0")
+    privacy        None: plain training on uniform batches, epsilon infinite; else DP-SGD with Poisson batches,
+                   q = batch / n (n counts as public)
+    batch          expected batch; rate, weight_decay, warmup: AdamW, linear warm-up over that many steps
+    ema            0 none; 0.999: the model is the moving average of the weights (free)
+    net            default DiTConfig(length, channels): the source's 8 x 256
+    masks          distribution of training masks; default points, blocks, outages at 10 to 50 %
+    base           "none", "linear", "daily" or an object (see base.Base): the model then learns the residual
+    limits         public (low, high) per channel that map to [0, 1]; None: min and max of `train`, which DP-SGD does not
+                   cover (the statement says so)
+    start          a model to go on from (pre-trained on public or simulated data): its weights, its scale
+    train_only     train only parameters whose name contains one of these words ("modulation,out")
+    select         "last", or "best" by loss on `valid` every `valid_every` steps (reads private data; the statement says so)
+    checkpoint     folder for resumable state, written every `checkpoint_every` steps and at the end; an existing one of
+                   the same arguments is resumed, of other arguments refused
+    """
+    trainer = _Trainer(locals())
+    return trainer.run(SilentProgress() if progress is None else progress)
+
+
+class _Trainer:
+    """One call of `train`: its fixed parts and its state."""
+
+    def __init__(self, a: dict[str, Any]):
+        self.steps, self.seed, self.batch, self.rate = a["steps"], a["seed"], a["batch"], a["rate"]
+        self.warmup, self.decay, self.device, self.select = a["warmup"], a["ema"], torch.device(a["device"]), a["select"]
+        self.valid_every, self.folder, self.every = a["valid_every"], a["checkpoint"], a["checkpoint_every"]
+        self.windows = Windows.of(a["train"])
+        self.valid = None if a["valid"] is None else Windows.of(a["valid"])
+        self.objective, self.privacy = a["objective"] or Objective("x0"), a["privacy"]
+        self.masks, self.base = a["masks"] or training_masks(), base_from(a["base"])
+        self._check()
+        n, start = len(self.windows), a["start"]
+        shape = a["net"] or (start.setup.net if start else DiTConfig(self.windows.length, self.windows.channels))
+        shape = replace(shape, extra=0 if self.base is None else self.windows.channels)
+        scale = (start.setup.scale if start and a["limits"] is None else Scale.fitted(self.windows)
+                 if a["limits"] is None else Scale.given(a["limits"], self.windows.channels))
+        self.setup = Setup(shape, self.objective, scale, a["schedule"], a["diffusion_steps"], a["residual_scale"],
+                           self.windows.steps_per_day)
+        self.q = min(1.0, self.batch / n)
+        self.sigma = 0.0 if self.privacy is None else self.privacy.noise_multiplier(self.q, self.steps)
+        self.noise = None if self.privacy is None else gaussian(self.privacy.noise, self.seed)
+        self.start_note = _start_note(start)
+        self.net = self._network(start, a["train_only"])
+        self.average = copy.deepcopy(self.net) if self.decay else None
+        self.best: dict[str, Tensor] | None = None
+        parameters = [p for p in self.net.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.AdamW(parameters, lr=self.rate, weight_decay=a["weight_decay"], fused=True)
+        self.gradient = None if self.privacy is None else PrivateGradient(
+            self.net, self.privacy, self.sigma, self.q * n, self.noise)
+        self.a = alpha_bar(self.setup.schedule, self.setup.diffusion_steps).float().to(self.device)
+        self.history, self.done, self.best_loss = accounting.History(), 0, float("inf")
+        self.log: dict[str, list] = {"step": [], "loss": [], "clipped": [], "valid_step": [], "valid": []}
+        self.arguments = canon({**self.setup.as_json(), "seed": self.seed, "steps": self.steps, "batch": self.batch,
+                                "rate": self.rate, "decay": a["weight_decay"], "warmup": self.warmup, "ema": self.decay,
+                                "masks": asdict(self.masks), "base": getattr(self.base, "name", "none"), "n": n,
+                                "privacy": None if self.privacy is None else asdict(self.privacy),
+                                "select": self.select, "valid_every": self.valid_every,
+                                "train_only": a["train_only"]}).decode()
+
+    def _check(self) -> None:
+        for name, value in (("steps", self.steps), ("batch", self.batch)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} = {value!r} is not a whole number of at least 1")
+        if self.privacy is not None and self.batch > len(self.windows):
+            raise ValueError(f"batch = {self.batch} exceeds the {len(self.windows)} windows: q = batch / n is at most 1")
+        if not 0 <= self.decay < 1:
+            raise ValueError(f"ema = {self.decay!r} is not within [0, 1)")
+        if self.select not in SELECT:
+            raise ValueError(f"select = {self.select!r} is unknown (takes: {', '.join(SELECT)})")
+        if self.select == "best" and (self.valid is None or self.valid_every < 1):
+            raise ValueError("select = \"best\" needs valid windows and valid_every >= 1")
+        if self.base is not None and self.objective.target != "x0":
+            raise ValueError(f"base {self.base.name!r} needs target \"x0\" (a zero output is then the base itself), "
+                             f"not {self.objective.target!r}")
+
+    def _network(self, start: Model | None, train_only: str) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(stream(self.seed, "init").integers(2**63)))
+            net = DiT(self.setup.net)
+        if start is not None:
+            load_into(net, {f"net.{k}": v for k, v in start.net.state_dict().items()}, "net.")
+        words = [word.strip() for word in train_only.split(",") if word.strip()]
+        for name, p in net.named_parameters():
+            p.requires_grad_(not words or any(word in name for word in words))
+        if not any(p.requires_grad for p in net.parameters()):
+            raise ValueError(f"train_only = {train_only!r} matches no parameter of the net")
+        return net.to(self.device)
+
+    # ---- one step
+
+    def losses_of(self, windows: Windows, rows: np.ndarray, rng: np.random.Generator) -> Callable[[np.ndarray], Losses]:
+        """Draw times, masks and noise for the rows of a batch; the result gives the loss of a part of them."""
+        k, (length, channels) = self.objective.draws, windows.values.shape[1:]
+        n = len(rows)
+        share = (rng.random((n, k)) + np.arange(k)) / k               # stratified over the draws of a record
+        t = np.minimum((share * self.setup.diffusion_steps).astype(np.int64), self.setup.diffusion_steps - 1)
+        observed = self.masks.observed(n * k, length, channels, rng).reshape(n, k, length, channels)
+        noise = rng.standard_normal((n, k, length, channels), np.float32)
+
+        def part(at: np.ndarray) -> Losses:
+            chosen = windows.take(np.repeat(rows[at], k))
+            seen = observed[at].reshape(-1, length, channels)
+            inputs = prepare(self.setup, self.base, chosen, seen).to(self.device)
+            known = torch.from_numpy(chosen.known).to(self.device)
+            whole = single(np.nan_to_num(self.setup.scale.normal(chosen.values)))
+            x0 = torch.where(known, (whole.to(self.device) - inputs.base) / self.setup.residual_scale, 0.0)
+            counted = known & (inputs.mask < 0.5) if self.objective.loss_on == "missing" else known
+            time, eps = torch.from_numpy(t[at].ravel()), torch.from_numpy(noise[at]).flatten(0, 1)
+            time, eps = time.to(self.device), eps.to(self.device)
+            a = self.a[time]
+
+            def losses() -> Tensor:
+                out = inputs.run(self.net, noised(x0, eps, a.view(-1, 1, 1)), time)
+                return self.objective.losses(out, x0, eps, a, counted).view(-1, k).mean(1)        # (records,)
+            return losses
+        return part
+
+    def step(self) -> None:
+        """One optimiser step; the history is written before its result can be used."""
+        number = self.done
+        draws = stream(self.seed, "draws", "", f"step-{number}")
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate * min(1.0, (number + 1) / self.warmup) if self.warmup else self.rate
+        if self.gradient is not None:
+            rows = self.noise.included(len(self.windows), self.q, number)
+            part = self.losses_of(self.windows, rows, draws)
+            self.history.add(self.sigma, self.q, len(rows))
+            size = max(1, self.privacy.physical_batch // self.objective.draws)
+            losses, norms = self.gradient.step(chunks_of(rows, part, size), number)
+            clipped = float((norms > self.privacy.clip).float().mean()) if len(rows) else 0.0
+        else:
+            rows = stream(self.seed, "batch", "", f"step-{number}").choice(
+                len(self.windows), min(self.batch, len(self.windows)), replace=False)
+            losses = self.losses_of(self.windows, rows, draws)(np.arange(len(rows)))()
+            self.optimizer.zero_grad()
+            losses.mean().backward()
+            clipped = 0.0
+        self.optimizer.step()
+        if self.average is not None:
+            with torch.no_grad():
+                torch._foreach_lerp_(list(self.average.parameters()), list(self.net.parameters()), 1 - self.decay)
+        self.done += 1
+        self.log["step"].append(number)
+        loss = float(losses.detach().mean()) if len(losses) else 0.0
+        self.log["loss"].append(loss if math.isfinite(loss) else None)
+        self.log["clipped"].append(clipped)
+
+    # ---- the whole run
+
+    def run(self, progress: Progress) -> Model:
+        """Steps from where the checkpoint stands to the end; then the model and its statement."""
+        self._resume()
+        progress.start(self.steps, "training")
+        progress.advance(self.done)
+        try:
+            while self.done < self.steps:
+                self.step()
+                if self.valid is not None and self.valid_every and self.done % self.valid_every == 0:
+                    self._validate()
+                if self.folder is not None and self.every and self.done % self.every == 0:
+                    self._save()
+                progress.advance()
+            if self.folder is not None:
+                self._save()
+        finally:
+            progress.close()
+            if self.gradient is not None:
+                self.gradient.close()
+        net = copy.deepcopy(self.average or self.net)
+        if self.best is not None:
+            net.load_state_dict(self.best)
+        net = net.cpu().requires_grad_(True).eval()
+        statement = self.statement()
+        progress.note(str(statement))
+        return Model(net, self.setup, self.base, statement, self.history, self.log)
+
+    def statement(self) -> accounting.Statement:
+        """What may be claimed, from the history alone."""
+        dp, notes = self.privacy, []
+        if dp is None:
+            return accounting.state(self.history, 0.0, 0.0, household_windows=self.windows.windows_per_home)
+        if not self.setup.scale.public:
+            notes.append("the scale is read off the training data and not covered: give public limits")
+        if self.select == "best":
+            notes.append("the checkpoint is chosen by validation loss: that choice reads the validation data, uncovered")
+        notes += filter(None, [self.start_note, "" if self.base is None else self.base.note])
+        homes = dp.household_windows if dp.household_windows is not None else self.windows.windows_per_home
+        return accounting.state(self.history, dp.delta, dp.clip, household_windows=homes, noise=self.noise.stamp,
+                                notes=notes)
+
+    @torch.no_grad()
+    def _validate(self) -> None:
+        net, self.net = self.net, self.average or self.net
+        rows, total = np.arange(len(self.valid)), []
+        part = self.losses_of(self.valid, rows, stream(self.seed, "valid"))        # the same draws every time
+        for low in range(0, len(rows), 256):
+            total.append(part(rows[low:low + 256])().cpu())
+        self.net, used = net, self.average or self.net
+        loss = float(torch.cat(total).mean())
+        self.log["valid_step"].append(self.done)
+        self.log["valid"].append(loss)
+        if self.select == "best" and loss < self.best_loss:
+            self.best_loss, self.best = loss, {k: v.clone() for k, v in used.state_dict().items()}
+
+    # ---- checkpoints
+
+    def _save(self) -> None:
+        arrays = {f"net.{k}": v for k, v in self.net.state_dict().items()}
+        arrays |= {f"average.{k}": v for k, v in ({} if self.average is None else self.average.state_dict()).items()}
+        arrays |= {f"best.{k}": v for k, v in (self.best or {}).items()}
+        for k, state in self.optimizer.state_dict()["state"].items():
+            arrays |= {f"adam.{k}.{key}": value for key, value in state.items()}
+        write(self.folder, arrays, {"kind": "training", "arguments": self.arguments, "done": self.done, "log": self.log,
+                                    "best_loss": None if self.best is None else self.best_loss,
+                                    "history": self.history.as_json()})
+
+    def _resume(self) -> None:
+        if self.folder is None or not (Path(self.folder) / "training.json").exists():
+            return
+        arrays, body = read(self.folder, "training")
+        if body["arguments"] != self.arguments:
+            raise ValueError(f"{self.folder} holds the training state of other arguments: choose another folder")
+        load_into(self.net, arrays, "net.")
+        if self.average is not None:
+            load_into(self.average, arrays, "average.")
+        if body["best_loss"] is not None:
+            self.best = {k.removeprefix("best."): v.to(self.device) for k, v in arrays.items() if k.startswith("best.")}
+            self.best_loss = body["best_loss"]
+        packed = self.optimizer.state_dict()
+        for name, value in arrays.items():
+            if name.startswith("adam."):
+                _, k, key = name.split(".")
+                packed["state"].setdefault(int(k), {})[key] = value
+        self.optimizer.load_state_dict(packed)
+        self.done, self.log = body["done"], body["log"]
+        self.history = accounting.History.from_json(body["history"])
+
+
+def _start_note(start: Model | None) -> str:
+    """What a model to go on from does to the statement: its own training data are not in this history."""
+    if start is None:
+        return ""
+    if math.isinf(start.privacy.epsilon):
+        return "goes on from a model trained without DP-SGD: sound only where its data are public or simulated"
+    return (f"goes on from a model that cost epsilon {start.privacy.epsilon:.4g} at delta {start.privacy.delta:g} on its "
+            "own data: add it where a record is in both")
