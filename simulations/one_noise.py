@@ -62,7 +62,7 @@ class Size:
     trees: int = 100
     large: int = 10_000
     draws: int = 1_500
-    large_draws: int = 150
+    large_draws: int = 250
 
     @staticmethod
     def quick() -> Size:

@@ -23,7 +23,6 @@ from fedenergy.box.agreement import (
     key_id,
 )
 from fedenergy.box.query import (
-    GAUSSIAN,
     GENERAL,
     GRANULARITIES,
     PURPOSES,
@@ -38,6 +37,7 @@ from fedenergy.box.query import (
 )
 from fedenergy.households.household import check_household_id
 from fedenergy.privacy.epsilon import micro, text
+from fedenergy.privacy.gaussian import GAUSSIAN
 from fedenergy.privacy.trust import CURATOR, LOCAL, OPEN, REFUSED, SUM
 
 POSSESSION = b"fedenergy.possession.1\n"

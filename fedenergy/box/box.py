@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -31,7 +31,9 @@ from fedenergy.privacy.mechanisms import NoiseGrid
 from fedenergy.privacy.noise import noise_from
 from fedenergy.privacy.noise_free import NoiseFree
 from fedenergy.privacy.noisy_max import NOISY_MAX
+from fedenergy.privacy.pairwise_masks import BINDING_BYTES
 from fedenergy.privacy.secure_sum import laplace_share, pad, seal
+from fedenergy.privacy.sum_protocol import SumProtocol
 from fedenergy.privacy.trust import CURATOR, LOCAL, OPEN, SUM, Deposit, Envelope, Plain, Release, Share, check_envelope
 
 RELATION = "replace-one"
@@ -51,12 +53,22 @@ class Answer:
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class Masking:
+    """What a protocol-mode sum adds to one home's answer (privacy/pairwise_masks.py): (d,) uint64, and the digest of
+    what the homes posted, which is stored behind the answer: it is of use with that alone."""
+
+    mask: np.ndarray = field(repr=False)
+    binding: bytes
+
+
 class Box:
     """One home's box. Holds its agreement; loads readings only while it answers."""
 
     def __init__(self, world: World, index: int) -> None:
         self.world, self.index = world, index
         self.id = world.population.ids[index]
+        self.masking: Masking | None = None  # only in a copy made for one query of a protocol-mode sum
 
     def load(self) -> Household:
         """The readings. Nothing of them leaves but through an envelope."""
@@ -164,6 +176,9 @@ def answer_many(boxes: Sequence[Box], queries: Sequence[SealedQuery], summarise:
     """
     if not boxes:
         return []
+    if any((SumProtocol.parse(query.mechanism) is None) != (box.masking is None)
+           for box, query in zip(boxes, queries, strict=True)):
+        raise ValueError("a protocol-mode sum is answered with the board of its session, and nothing else is")
     ledger = open_ledger(boxes[0].world.ledger)
     answers: list[Answer | None] = [None] * len(boxes)
     stored = ledger.lookup([(box.id, query.id) for box, query in zip(boxes, queries, strict=True)])
@@ -231,8 +246,10 @@ class _Outbound:
         if query.trust == SUM:
             size = len(self.box.world.spec(query.kind).coordinates)
             share = laplace_share(source, self.mechanism.scale(query.epsilon_micro), self.parties, size)
+            masking, z = self.box.masking, self.mechanism.grid.encode(self.summary, self._bound)
+            if masking is not None:
+                return seal(z, share, masking.mask).astype("<u8").tobytes() + masking.binding
             mask = pad(self.box.world.key("pad", self.box.id), self.box.id, query.id, size)
-            z = self.mechanism.grid.encode(self.summary, self._bound)
             return seal(z, share, mask).astype("<u8").tobytes()
         return self._digest()
 
@@ -262,11 +279,14 @@ class _Outbound:
 def _stored_answer(box: Box, query: SealedQuery, row) -> Answer:
     if row.content_digest != query.content_digest:
         return Answer(box.id, None, "conflict", "this query id was answered before with another content")
+    if box.masking is not None and row.payload[-BINDING_BYTES:] != box.masking.binding:
+        return Answer(box.id, None, "session", "this query was answered before under other masks, and masks serve once")
     return Answer(box.id, _from_payload(box, query, row.epsilon_micro, row.payload), "stored")
 
 
 def _from_payload(box: Box, query: SealedQuery, epsilon_micro: int, payload: bytes) -> Envelope:
     kind, dtype = (Release, "<f8") if query.trust == LOCAL else (Share, "<u8")
+    payload = payload if box.masking is None else payload[:-BINDING_BYTES]
     values = np.frombuffer(payload, dtype).astype(kind.dtype)
     return _gate(kind(box.id, query.id, epsilon_micro, values), box, query)
 

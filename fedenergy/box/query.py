@@ -21,6 +21,7 @@ from fedenergy import ids
 from fedenergy.households.household import ID_PATTERN, check_household_id
 from fedenergy.privacy.epsilon import MICRO, check_micro, micro
 from fedenergy.privacy.epsilon import text as epsilon_text
+from fedenergy.privacy.gaussian import GAUSSIAN
 from fedenergy.privacy.trust import CURATOR, SUM, TRUST_MODES
 
 GENERAL, SPECIFIC, WINDOWS, SYNTHETIC, UPDATE = CLASSES = ("general", "specific", "windows", "synthetic", "update")
@@ -33,7 +34,6 @@ REPEATS = ("next_window", "same_window")
 GRANULARITIES = ("total", "daypart", "appliance", "feature_lag")  # coarse to fine
 _KIND_GRANULARITY = {"total": "total", "trend": "total", "peak_hour": "daypart", "top": "appliance",
                      "elasticity": "appliance", "incentive": "appliance"}
-GAUSSIAN = "gaussian"  # the mechanism whose queries say a delta
 BY_CLASS = type("ByClass", (), {"__repr__": lambda self: "by class"})()  # the default epsilon follows from the kind
 SPECIFIC_TO_GENERAL = 1.65  # of epsilon: what the utilities in the source's Figure 11 (.83 and .67) imply
 
@@ -80,7 +80,7 @@ class Query:
 
     kind      what is released; its class (general, specific, ...) follows from QUERY_CLASSES
     epsilon   asked of each home, per round: a number or decimal text; kept as a float on the 1e-6 grid, rounded up.
-              By default 1, and 1 / 1.65 for a general kind, which is the cheaper one
+              By default 1; 1 / 1.65 for a general kind
     rounds    how often it is asked; repeat: of the next window each time, or of the same one (the stored answer, free)
     querier   who asks; purpose: what for. Real-time control is excluded by the source, hence refused here
     fresh     raised by --fresh: a new id, hence new noise and a new charge

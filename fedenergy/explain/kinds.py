@@ -25,9 +25,9 @@ from fedenergy.box.world import KindSpec
 from fedenergy.households.household import MINUTES_PER_DAY, Household
 
 HOURS = 24
-TOTAL_KWH_PER_DAY = 20.0     # nearly three times Ofgem's typical home (2,700 kWh a year); 9 of 10 simulated homes fit
+TOTAL_KWH_PER_DAY = 20.0     # twice the median of Low Carbon London's homes (public data), and 8 of 10 of them fit
 TREND_KWH_PER_DAY = 5.0      # a quarter of it
-PER_DEGREE_KWH = 1.0         # an electrically heated home adds some 2 kWh a day for each degree of frost; most homes .3
+PER_DEGREE_KWH = 1.0         # electric heating adds some 2 kWh a day per degree; the median simulated home .3, 9 of 10 fit
 PRICE_RESPONSE = 0.1         # of the total bound: the short-run price elasticity that tariff.py assumes
 
 
@@ -281,3 +281,4 @@ FREE_CLIPS = ("total", "trend", "elasticity", "incentive")
 UNITS: Mapping[str, str] = MappingProxyType({
     "total": "kWh/day", "top": "homes", "peak_hour": "share", "trend": "kWh/day", "elasticity": "",
     "incentive": "kWh/day"})
+DEFAULT = Measures()

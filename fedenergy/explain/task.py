@@ -14,7 +14,7 @@ from fedenergy import ids
 from fedenergy.box.box import Answer, Box, answer_many
 from fedenergy.box.query import SealedQuery
 from fedenergy.box.world import KindSpec
-from fedenergy.explain.kinds import KINDS, Measures
+from fedenergy.explain.kinds import DEFAULT, KINDS, Measures
 from fedenergy.explain.model import contributions, fit
 from fedenergy.explain.summary import Explainer
 from fedenergy.households.household import MINUTES_PER_DAY, Household
@@ -60,7 +60,7 @@ class Explain:
     observed: str = "now"
     coordinates: str = "appliance"
     engine: str = "auto"
-    measures: Measures | Mapping[str, Any] = Measures()
+    measures: Measures | Mapping[str, Any] = DEFAULT
 
     kinds = ("appliances", *KINDS)
     unit = "kWh^2"

@@ -35,6 +35,7 @@ from fedenergy.privacy.epsilon import text
 from fedenergy.privacy.gaussian import GAUSSIAN, Gaussian
 from fedenergy.privacy.mechanisms import NoiseGrid
 from fedenergy.privacy.noisy_max import NOISY_MAX
+from fedenergy.privacy.sum_protocol import SumProtocol
 from fedenergy.privacy.trust import CURATOR, LOCAL, OPEN, SUM, check_trust
 
 NO_NOISE, LAPLACE = "none", "laplace"
@@ -121,7 +122,7 @@ def declared(strategy: Strategy, override: str | None = None, kind: str = "") ->
     """
     trust = check_trust(override or getattr(strategy, "trust", LOCAL))
     mechanism = NO_NOISE if trust == OPEN else getattr(strategy, "mechanism", LAPLACE)
-    if mechanism not in MECHANISMS[trust]:
+    if mechanism not in MECHANISMS[trust] and not (trust == SUM and SumProtocol.parse(mechanism)):
         raise ValueError(f"mechanism {mechanism!r} is not one of trust {trust}: use {', '.join(MECHANISMS[trust])}"
                          + (" (shares of a discrete Gaussian do not add up to one)" if mechanism == GAUSSIAN else ""))
     if (kind, trust, mechanism) == ("top", LOCAL, LAPLACE):
@@ -200,7 +201,7 @@ class Campaign:
             with seeded(cell, index, "configure"):
                 messages = list(strategy.configure_train(index + 1, arrays.copy(), ConfigRecord(), grid) or ())
             replies = grid.send_and_receive(messages)
-            if grid.failed > part.max_failures * max(1, grid.asked):
+            if grid.failed - len(grid.vanished) > part.max_failures * max(1, grid.asked):
                 raise RunFailed(f"{grid.failed} of {grid.asked} homes failed in round {index + 1} of {entry.label} "
                                 f"({part.name}), more than [engine] max_failures = {part.max_failures:g} allows")
             with seeded(cell, index, "aggregate"):
@@ -257,7 +258,8 @@ class Campaign:
         cell = ids.cell_id({"trust": OPEN, "mechanism": NO_NOISE, "policy": self.part.policy_key, "epsilon": "inf",
                             "seed": 0, "vary": keys})
         exchange = Exchange(self.grid, world, number, 0, self.zones, crossings)
-        asked = replace(self.part.query, epsilon=1.0, delta=0.0)  # without meaning here, so the same for every epsilon of the study
+        # without meaning here, so the same for every epsilon of the study
+        asked = replace(self.part.query, epsilon=1.0, delta=0.0)
         query = sealer(asked, world, OPEN, NO_NOISE, cell, index, window)([])
         if query.id not in self.truths:
             nodes = [node_id(home) for home in range(len(world.population))]

@@ -17,7 +17,7 @@ from fedenergy.box.box import Answer, Box, consider, open_ledger
 from fedenergy.box.query import QUERY_CLASSES, SealedQuery
 from fedenergy.box.world import World
 from fedenergy.federation import flower_adapter as flower
-from fedenergy.federation import records
+from fedenergy.federation import masked_rounds, records
 from fedenergy.federation.shard import Client
 
 ACCEPT, HELLO = "accept", "hello"
@@ -65,6 +65,7 @@ def make_client(homes: Homes) -> Client:
         replies: list[Message] = []
         for query, extras, part in _runs(messages):
             boxes = [homes.box(extras["world"], indices[at]) for at in part]
+            boxes = masked_rounds.masked_boxes(boxes, query, messages[part[0]].content, extras["parties"])
             answers = boxes[0].world.task.answer_many(boxes, [query] * len(boxes), seed=extras["seed"],
                                                       parties=extras["parties"])
             homes.log(_noted(answers, query, homes.shows_inside))
@@ -87,6 +88,9 @@ def make_client(homes: Homes) -> Client:
     app.query(ACCEPT)(one(accept))
     for kind in QUERY_CLASSES:
         app.query(kind)(one(many))
+    masked = {name: masked_rounds.handler(homes, name) for name in masked_rounds.ROUNDS}
+    for name, handler in masked.items():
+        app.query(name)(one(handler))
 
     @app.query(HELLO)
     def hello(message: Message, context: Context) -> Message:
@@ -98,7 +102,7 @@ def make_client(homes: Homes) -> Client:
             traceback.print_exception(error)
 
     batch = {f"query.{kind}": many for kind in QUERY_CLASSES} | {TRAIN: many, f"query.{ACCEPT}": accept}
-    return Client(app, batch, failed)
+    return Client(app, batch | {f"query.{name}": handler for name, handler in masked.items()}, failed)
 
 
 def accept_many(boxes: Sequence[Box], query: SealedQuery) -> list[Answer | None]:

@@ -21,6 +21,7 @@ from fedenergy.errors import ConfigError
 from fedenergy.federation import flower_adapter as flower
 from fedenergy.federation import records
 from fedenergy.federation.client_app import ACCEPT, HELLO, Homes, make_client
+from fedenergy.federation.masked_rounds import ROUNDS
 from fedenergy.federation.plan import plan_from_config
 from fedenergy.federation.shard import Client
 from fedenergy.federation.study import place
@@ -85,5 +86,5 @@ def _client(run_config: tuple[tuple[str, Scalar], ...], fresh: int) -> Client:
 app = ClientApp()
 
 app.train()(answer)
-for _kind in (HELLO, ACCEPT, *QUERY_CLASSES):
+for _kind in (HELLO, ACCEPT, *QUERY_CLASSES, *ROUNDS):
     app.query(_kind)(answer)

@@ -127,11 +127,14 @@ def case_of(box: Box, query: SealedQuery, spent_micro: int, now: int) -> Case | 
     world, agreement = box.world, box.agreement
     if check_query(agreement, query, now, household=box.id, box_key=box.public_key, zone=world.terms.zone) is not None:
         return None
-    if (query.clip, query.grid) != (world.task.clip, NoiseGrid(world.task.clip).step) or query.trust == OPEN:
+    if query.kind not in world.task.kinds or query.trust == OPEN:
+        return None
+    spec = world.spec(query.kind)
+    if (query.clip, query.grid) != (spec.clip, NoiseGrid(spec.clip).step):
         return None
     spent = max(spent_micro, agreement.spent_micro)
     left = max(0, agreement.cap_micro - spent)
-    public = Public(N=query.homes, d=len(world.coordinates), clip=query.clip, trust=query.trust)
+    public = Public(N=query.homes, d=len(spec.coordinates), clip=query.clip, trust=query.trust)
     return Case(query.query, agreement, Decimal(spent) / MICRO, Decimal(left) / MICRO, public)
 
 

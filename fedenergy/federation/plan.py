@@ -23,6 +23,7 @@ from fedenergy.federation.campaign import Entry, Part, declared
 from fedenergy.federation.freeze import freeze
 from fedenergy.households.population import Population
 from fedenergy.privacy.gaussian import GAUSSIAN, rho_micro
+from fedenergy.privacy.sum_protocol import MAX_HOMES, SumProtocol
 from fedenergy.privacy.trust import OPEN, TRUST_MODES
 
 
@@ -215,6 +216,9 @@ def _parts(keys, worlds, number, open_number, query, policy, seeds, entries, max
             raise ConfigError(f'[[strategy]] {entry.label}: returns = "{returns}" is not "sum", "mean" or "state"')
         if mechanism == GAUSSIAN:
             _check_gaussian(entry.label, world, query)
+        if SumProtocol.parse(mechanism) is not None and homes > MAX_HOMES:
+            raise ConfigError(f'[[strategy]] {entry.label}: mode = "protocol" is for at most {MAX_HOMES} homes (each '
+                              f'writes to every other), and the population has {homes}: use mode = "ideal"')
         if trust == OPEN and open_number is None:
             raise ConfigError(f"[[strategy]] {entry.label} has trust open, and no home agrees to that: set "
                               "oracle = true (the oracle's cell only), or leave the strategy out")

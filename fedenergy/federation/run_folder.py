@@ -124,7 +124,9 @@ def _releases(plan: Plan) -> None:
 
 def _summary(plan: Plan, states: Sequence[State], ledger: Ledger, seconds: float) -> dict[str, Any]:
     world, query = plan.parts[0].world, plan.parts[0].query
-    population, task, spec = world.population, world.task, world.spec(query.kind)
+    population, task = world.population, world.task
+    specs = {part.world.spec(part.query.kind) for part in plan.parts}
+    names, units = {spec.coordinates for spec in specs}, {spec.unit for spec in specs}
     start = json.loads((plan.out / "start.json").read_text())
     return {
         "name": plan.name, "title": plan.title, "started": start["started"], "seconds": round(seconds, 1),
@@ -133,8 +135,10 @@ def _summary(plan: Plan, states: Sequence[State], ledger: Ledger, seconds: float
                        "steps": population.steps, "source": dict(population.identity())},
         "task": dict(task.identity()),
         "query": {"kind": query.kind, "class": query.query_class, "rounds": query.rounds, "repeat": query.repeat,
-                  "querier": query.querier, "purpose": query.purpose, "fresh": query.fresh, **({"delta": query.delta} if query.delta else {})},
-        "coordinates": list(spec.coordinates), "unit_of_values": spec.unit, "relation": RELATION,
+                  "querier": query.querier, "purpose": query.purpose, "fresh": query.fresh,
+                  **({"delta": query.delta} if query.delta else {})},
+        "coordinates": list(names.pop()) if len(names) == 1 else [],  # a study may vary the kind: then neither is one
+        "unit_of_values": units.pop() if len(units) == 1 else "", "relation": RELATION,
         "noise": plan.noise, "stamp": noise_from(plan.noise, 0).stamp, "oracle": plan.oracle,
         "agreement": {"cap": world.terms.cap, "trust": list(world.terms.trust), "purposes": list(world.terms.purposes),
                       "classes": list(world.terms.classes)},

@@ -21,10 +21,13 @@ from fedenergy.box.zone_store import ZoneStore
 from fedenergy.federation import flower_adapter as flower
 from fedenergy.federation import records
 from fedenergy.federation.client_app import ACCEPT
+from fedenergy.federation.masked_rounds import MaskedRounds
 from fedenergy.privacy.by_name import mechanism
 from fedenergy.privacy.mechanisms import Laplace, discrete_laplace
 from fedenergy.privacy.noise import noise_from
+from fedenergy.privacy.pairwise_masks import SumClosed
 from fedenergy.privacy.secure_sum import Summer
+from fedenergy.privacy.sum_protocol import SumProtocol, vanishing
 from fedenergy.privacy.trust import CURATOR, SUM, Envelope
 
 UNBOUNDED = "central_unbounded"
@@ -67,7 +70,7 @@ class Exchange:
         known = self._memo.setdefault(query.id, {})
         named = [(ids[flower.node_index(m.metadata.dst_node_id)], m) for m in messages]
         todo = [(name, message) for name, message in named if name not in known]
-        replies = self._send(query, [message for _, message in todo], parties)
+        replies = self.send(query, [message for _, message in todo], parties)
         for (name, _), reply in zip(todo, replies, strict=True):
             known[name] = self._read(query, name, reply)
         found = {name: known[name] for name, _ in named}
@@ -77,7 +80,7 @@ class Exchange:
 
     def accepting(self, query: SealedQuery, messages: Sequence[Message]) -> tuple[list[Message], int, int]:
         """First phase of a sum: the messages of the homes that will take part; refusals; failures."""
-        replies = self._send(query, messages, 0, kind=f"query.{ACCEPT}")
+        replies = self.send(query, messages, 0, kind=f"query.{ACCEPT}")
         status = [records.status_of(reply.content) if reply.has_content() else "failed" for reply in replies]
         self.crossings.refused[query.trust] += status.count("refused")
         self.crossings.errors[query.trust] += status.count("failed")
@@ -94,7 +97,8 @@ class Exchange:
         return [envelope for _, homes in sorted(self._memo.items()) for _, envelope in sorted(homes.items())
                 if isinstance(envelope, Envelope) and envelope.trust == trust]
 
-    def _send(self, query: SealedQuery, messages: Sequence[Message], parties: int, kind: str = "") -> list[Message]:
+    def send(self, query: SealedQuery, messages: Sequence[Message], parties: int, kind: str = "") -> list[Message]:
+        """A reply for each message, in order: an error where none came. kind: another message type."""
         if not messages:
             return []
         record = records.query_record(query, world=self.number, seed=self.seed, parties=parties)
@@ -138,6 +142,8 @@ class TrustGrid(Grid):
         self.answered: tuple[str, ...] = ()
         self.refused = self.failed = self.asked = 0
         self.asked_indices: list[int] = []
+        self.vanished: dict[str, str] = {}  # homes that the simulation makes drop out; among the failed
+        self.closed = ""                    # why a protocol-mode sum stayed closed
         self.query: SealedQuery | None = None
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
@@ -163,6 +169,9 @@ class TrustGrid(Grid):
 
     def _zone(self, query: SealedQuery, batch: list[Message]) -> list[Message]:
         zones, trust = self._exchange.zones, self._trust
+        if (protocol := SumProtocol.parse(query.mechanism)) is not None:
+            self.vanished = vanishing(protocol, query.id, self._exchange.names(batch))
+            self.failed = len(self.vanished)
         row = zones.get(query.id)
         if row is None:
             row = self._open_sum(query, batch) if trust == SUM else self._open_deposits(query, batch)
@@ -181,6 +190,8 @@ class TrustGrid(Grid):
         self._count((), refused, failed)
         if not takers:
             return None
+        if SumProtocol.parse(query.mechanism) is not None:
+            return self._open_masked(query, batch, takers, failed)
         asked = self._exchange.ask(query, takers, parties=len(takers))
         if len(asked.envelopes) < len(takers):  # missing shares would leave the sum with too little noise
             self._count((), refused + asked.refused, failed + asked.failed)
@@ -190,6 +201,25 @@ class TrustGrid(Grid):
         summer = Summer(query.id, {name: world.key("pad", name) for name in names})
         shares = {name: envelope.values for name, envelope in asked.envelopes.items()}
         return self._exchange.zones.put_once(query.id, names, lambda: summer.open(shares).astype("<i8").tobytes(), SUM)
+
+    def _open_masked(self, query: SealedQuery, batch: list[Message], takers: list[Message], failed: int):
+        """The sum in protocol mode: no key of a home is on this side. None where it stays closed; charges stay."""
+        exchange, names = self._exchange, self._exchange.names(takers)
+
+        def ask(messages: list[Message], parties: int) -> dict[str, np.ndarray]:
+            found = exchange.ask(query, messages, parties=parties).envelopes
+            return {name: envelope.values for name, envelope in found.items()}
+
+        rounds = MaskedRounds(query, takers, names, lambda messages: exchange.send(query, messages, 0), ask, self.vanished)
+        row = None
+        try:
+            survivors = rounds.play()
+            row = exchange.zones.put_once(query.id, survivors, lambda: rounds.open().astype("<i8").tobytes(), SUM)
+        except SumClosed as error:
+            self.closed = str(error)
+        refused = len(batch) - len(set(names) | set(self.vanished)) - failed
+        self._count((), max(0, refused), failed + len(rounds.lost) + len(self.vanished))
+        return row
 
     def _cohort(self, query: SealedQuery, batch: list[Message]) -> tuple[list[Message], int, int]:
         """The homes that accepted, fixed for good by the first acceptance: their noise shares are drawn for that number."""

@@ -3,9 +3,10 @@
 Report noisy max adds noise to d scores and tells the index of the largest; with Gumbel noise it is the exponential
 mechanism, P(k) proportional to exp(epsilon score_k / (2 Delta)) in general (McSherry and Talwar 2007). Here a home's
 scores are 1 for its own largest category and 0 elsewhere. The normaliser is then the same for every home, so the
-factor 2 is not needed: P(k) is proportional to exp(epsilon) for the largest and to 1 elsewhere, and no symmetric
-mechanism does better. (It is d-ary randomised response: Kairouz, Oh and Viswanath 2014.) With one-sided or Laplace
-noise of scale 2 / epsilon on the same scores the true category is told less often at the same guarantee.
+factor 2 is not needed: P(k) is proportional to exp(epsilon) for the largest and to 1 elsewhere, and no mechanism that
+tells one category and treats all alike does better. (It is d-ary randomised response: Kairouz, Oh and Viswanath 2014.)
+With one-sided or Laplace noise of scale 2 / epsilon on the same scores the true category is told less often at the
+same guarantee: tests/privacy/test_noisy_max.py measures it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class NoisyMax:
 
     | case                                | what holds                                                         |
     |-------------------------------------|--------------------------------------------------------------------|
-    | no category (all zeros)             | a category at random: contributes 0 on average, same guarantee     |
+    | no category (all zeros)             | a category at random, as if one vote were spread evenly            |
     | two largest alike                   | the first one counts                                               |
     | zone sum over n homes               | unbiased within n 2**-21 C; variance: see variance                 |
     | trust "sum", "curator"              | not used: one-hot votes with one Laplace noise of scale 2 C/epsilon |
@@ -107,7 +108,7 @@ class NoisyMax:
         return self.grid.bound_for(granted_micro, asked_micro)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024, typed=True)
 def truth_threshold(epsilon_micro: int, size: int) -> int:
     """(exp(epsilon) - 1) / (exp(epsilon) + d - 1) times 2**192, rounded down: below it the truth is told, above it any
     of the d categories, the true one among them."""

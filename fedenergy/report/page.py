@@ -35,6 +35,7 @@ def page(data: RunData, plates: list[Plate] | None = None) -> str:
         ("privacy", "Privacy", sections.privacy(data)),
         ("ran", "What ran", sections.ran(data)),
         ("results", "Results", sections.results(data, plates)),
+        ("zone", "Zone report", sections.zone(data)),
         ("ranking", "Ranking", sections.ranked(data)),
         ("truth", "True and released", sections.truth(data, plates)),
         ("spent", "Spent budget", sections.spent(data, plates)),

@@ -13,7 +13,8 @@ from fedenergy.report.gallery import Plate
 from fedenergy.report.load import RunData
 from fedenergy.report.svg import inline
 from fedenergy.report.tables import EPSILON, display, export_csv, ranking, summary_table, why_no_ranking
-from fedenergy.report.words import duration, epsilon_text, heading, listing, number, unit_text
+from fedenergy.report.words import ABSENT, duration, epsilon_text, heading, listing, number, unit_text
+from fedenergy.report.zone import ZoneReport, latest
 
 RELATIONS = {
     "replace-one": "two populations are neighbours if one {unit}'s whole record is replaced by any other",
@@ -245,6 +246,58 @@ def _table(
     group = [titles[i] for i in order].index(EPSILON)
     heads = [f"{EPSILON} per {data.unit}" if titles[i] == EPSILON and data.unit else titles[i] for i in order]
     return markup.table(heads, [[row[i] for i in order] for row in rows], caption, TEXT_COLUMNS, group)
+
+
+def zone(data: RunData) -> str:
+    """The zone report as the operator gets it: no truth, no reasons."""
+    reports = latest(data.rows("zone_answers"))
+    if not reports:
+        return markup.paragraph("Absent: the run stored no answers of the zone.")
+    titles = ["query", "strategy", EPSILON, "leads", "confidence", "answers", "refused", "K_min 15", "K_min 100"]
+    body = [
+        [
+            report.kind,
+            report.strategy,
+            epsilon_text(report.epsilon),
+            report.leader or ABSENT,
+            ABSENT if report.confidence is None else f"{100 * report.confidence:.1f} %",
+            number(report.answers),
+            number(report.refused),
+            *("yes" if report.publish[name][0] else f"no: {report.publish[name][1]}" for name in ("15", "100")),
+        ]
+        for report in reports
+    ]
+    caption = (
+        "First seed, largest ε, last round. Confidence: were another coordinate the largest in truth (of the clipped "
+        "sums), a lead like this would come up in at most the rest of all draws. K_min 15 also asks that no home holds "
+        f"more than 15 % of a public bound, here of what that many homes can add at most; {data.privacy_line}."
+    )
+    text = markup.table(titles, body, caption, (*TEXT_COLUMNS, "leads", "K_min 15", "K_min 100"))
+    return text + "".join(_zone_values(report) for report in reports) + markup.paragraph(
+        "Why homes refused is known inside the boxes only: see Refusals, an inside view.", "note"
+    )
+
+
+def _zone_values(report: ZoneReport) -> str:
+    unit, many = unit_text(report.unit), report.shares is not None
+    titles = ["coordinate", f"sum ({unit})", "from", "to", *(["share"] if many else [])]
+    body = [
+        [
+            report.names[k],
+            number(report.values[k]),
+            ABSENT if report.low is None else number(report.low[k]),
+            ABSENT if report.high is None else number(report.high[k]),
+            *([f"{100 * report.shares[k]:.1f} %"] if many else []),
+        ]
+        for k in report.ranked
+    ]
+    share = {"top": " Share: of the homes that answered.", "peak_hour": " Share: of the day, none below 0."}
+    what = "From and to hold all sums of clipped answers at once with 95 % confidence."
+    known = what if report.low is not None else "The noise of this strategy's answer has no closed form."
+    return markup.details(
+        f"{report.kind}, {report.strategy}",
+        markup.table(titles, body, f"What was released, round {report.round}. {known}{share.get(report.kind, '')}", ()),
+    )
 
 
 def truth(data: RunData, plates: list[Plate]) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 import fedenergy as fe
 from fedenergy.box.box import answer_many
-from fedenergy.box.ledger import Ledger
+from fedenergy.box.ledger import Charge, Ledger
 from fedenergy.box.policy import Offer
 from fedenergy.box.query import Query
 from fedenergy.box.world import KindSpec
@@ -184,6 +184,21 @@ def test_deltas_add_up_to_at_most_the_agreed_one(tmp_path):
     refusals = report.metrics.query("metric == 'refusals'").groupby("round")["value"].max()
     assert refusals.tolist() == [0, 0, HOMES]
     assert report.ledger.groupby(["household", "cell"])["delta"].sum().max() == pytest.approx(2 * DELTA)
+
+
+def test_the_ledger_adds_deltas_up_in_the_scope_of_the_cap(tmp_path):
+    """Three times 1e-5 are 3e-5; another cell counts only where the cap sums all cells; asking again is free."""
+    def charge(query, cell="one", **known):
+        return Charge("h1", query, b"digest", cell, 0, 0, "household", "replace-one", "gaussian", "local", 1000, 10**6,
+                      delta=1e-5, rho_micro=1, delta_cap=3e-5, **known)
+
+    with Ledger(tmp_path) as ledger:
+        asked = [charge(f"q{n}") for n in range(4)]
+        assert [o.status for o in ledger.settle(asked, lambda i: b"noised")] == ["charged"] * 3 + ["over_cap"]
+        again = [*asked[:1], charge("q4"), charge("q5", "two"), charge("q6", "two", all_cells=True)]
+        assert [o.status for o in ledger.settle(again, lambda i: b"noised")] == ["stored", "over_cap", "charged", "over_cap"]
+        assert ledger.spent("h1") == 4000                  # nothing was charged for what was refused
+        assert ledger.verify() == []
 
 
 @pytest.mark.parametrize(("query", "terms", "word"), [

@@ -9,6 +9,7 @@ from flwr.serverapp.strategy import FedAvg, FedMedian, FedTrimmedAvg, Krum
 from fedenergy.errors import ConfigError
 from fedenergy.testing import check_strategy
 from strategies.byzantine import Byzantine
+from strategies.central_gaussian import CentralGaussian
 from strategies.central_laplace import CentralLaplace
 from strategies.central_unbounded import CentralUnbounded
 from strategies.drop_cautious import DropCautious
@@ -18,12 +19,14 @@ from strategies.non_private import NonPrivate
 from strategies.public_prior import PublicPrior
 from strategies.secure_sum import SecureSum
 from strategies.trimmed_mean import TrimmedMean
+from strategies.zonal_gaussian import ZonalGaussian
 from strategies.zonal_median import ZonalMedian
 from strategies.zonal_sum import ZonalSum
 from tests.strategies.zone import aggregated, replies
 
 MAKERS = {
     "ZonalSum": ZonalSum, "CentralLaplace": CentralLaplace, "SecureSum": SecureSum, "NonPrivate": NonPrivate,
+    "ZonalGaussian": ZonalGaussian, "CentralGaussian": CentralGaussian,
     "CentralUnbounded": CentralUnbounded, "InverseVariance": InverseVariance,
     "DropCautious": lambda: DropCautious(floor=0.5), "ZonalMedian": ZonalMedian, "TrimmedMean": TrimmedMean,
     "NonNegative": lambda: NonNegative(public=True), "PublicPrior": PublicPrior,
