@@ -63,6 +63,8 @@ class SimulatedPopulation:
     name: str = field(default="simulated", init=False)
     unit: str = field(default="household", init=False)
 
+    feature_names = FEATURES  # of every home: the weather
+
     def __post_init__(self) -> None:
         for argument in ("count", "steps", "seed", "step_minutes"):
             value = getattr(self, argument)
