@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedenergy.box.agreement import AgreementTerms
+    from fedenergy.box.negotiation import Operator
     from fedenergy.box.policy import Policy
     from fedenergy.box.query import Query
     from fedenergy.households.population import Population
@@ -21,6 +22,7 @@ Strategy = str | type | Callable[[], Any]
 def compare(homes: Population, task: Any, query: Query, strategies: Sequence[Strategy], *, policy: Policy | None = None,
             agreement: AgreementTerms | None = None, seeds: Sequence[int] = (0,), oracle: bool = True,
             noise: str = "simulation", workers: int = 0, name: str = "compare", out: str | Path = "runs",
+            operator: Operator | None = None, negotiation_rounds: int = 8, leaking: bool = False,
             ledger: str | Path | None = None, progress: Progress | None = None) -> Report:
     """Ask the homes once per seed and aggregate their answers with every strategy.
 
@@ -28,6 +30,9 @@ def compare(homes: Population, task: Any, query: Query, strategies: Sequence[Str
     task        what each home computes, for example fe.Explain(); query: what is asked, and for how much
     strategies  "module:Name", classes, or functions that make one; each seed gets fresh instances
     policy      how homes negotiate (default fe.Fixed(): what was asked, within the cap)
+    operator    negotiates with the homes before each question (fe.NeedAccuracy(), fe.Budget(), ...), in at most
+                negotiation_rounds rounds: the last offers bind. None: the homes are asked at once
+    leaking     let policies set noise by the true answer (fe.AttributionWeighted): no guarantee, for comparison
     oracle      also ask under trust "open", to score the answers; with False no noise-free value leaves a box
     workers     0: in this process; n: that many Ray workers. Results are the same bytes
     ledger      a folder that survives the run: the same question on it costs nothing
@@ -46,7 +51,8 @@ def compare(homes: Population, task: Any, query: Query, strategies: Sequence[Str
     except (TypeError, ValueError) as error:
         raise ConfigError(f"workers = {workers!r}: {error}") from error
     plan = plan_from_objects(homes, task, query, strategies, policy=policy, agreement=agreement, seeds=seeds,
-                             oracle=oracle, noise=noise, engine=engine, name=name, folder=folder,
+                             oracle=oracle, noise=noise, engine=engine, name=name, folder=folder, operator=operator,
+                             negotiation_rounds=negotiation_rounds, leaking=leaking,
                              ledger=None if ledger is None else Path(ledger))
     shown = progress or (open_progress() if sys.stderr.isatty() else None)
     return Report(play_plan(plan, shown))

@@ -16,121 +16,26 @@ from pathlib import Path
 from typing import Any
 
 from fedenergy import ids
+from fedenergy.config_tables import Engine, Ledger, NegotiationSpec, Privacy, Spec, StrategySpec
 from fedenergy.errors import (
     KIND,
     ConfigError,
     FrozenMap,
     call,
-    check_arguments,
     did_you_mean,
     freeze,
-    look_up,
     parameters,
     read_toml,
     thaw,
     toml_key,
     toml_text,
 )
-from fedenergy.privacy.trust import TRUST_MODES
 
 DEFAULT_USE = {"population": "fedenergy:simulate_households", "task": "fedenergy:Explain",
                "policy": "fedenergy:Fixed", "query": "fedenergy:Query"}
 MAX_VARIATIONS, QUICK_HOMES = 10_000, 20
 NOT_VARIED = {"name", "title", "seeds", "oracle", "fresh", "out", "data", "engine", "ledger", "vary"}
 UNCOUNTED = ("engine", "ledger", "out", "data", "fresh")  # where and how a study runs, not what it computes
-
-
-@dataclass(frozen=True)
-class Spec:
-    """A thing by name and the arguments it is built with. `table` is where it was written, for messages.
-
-    >>> Spec("fractions:Fraction", {"numerator": 3, "denominator": 6}).build()
-    Fraction(1, 2)
-    """
-
-    use: str
-    args: Mapping[str, Any] = FrozenMap()
-    table: str = field(default="config", compare=False, kw_only=True)
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.use, str) or not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", self.use):
-            hint = ":".join(str(self.use).rsplit(".", 1)) if re.fullmatch(r"\w+(\.\w+)+", str(self.use)) else ""
-            raise ConfigError(f'[{self.table}] use = "{self.use}" is not of the form "module:Name"'
-                              + (f'. Did you mean "{hint}"?' if hint else ', for example "strategies.mine:Mine"'))
-        object.__setattr__(self, "args", freeze(self.args, self.table))
-
-    def resolve(self) -> Any:
-        """The object itself, looked up from the working folder first. ConfigError where there is none."""
-        return look_up(self.use, self.table)
-
-    def check(self) -> Spec:
-        """Resolve it and check the arguments against its signature, without calling it. Returns self."""
-        check_arguments(self.resolve(), thaw(self.args), self.table)
-        return self
-
-    def build(self, **extra: Any) -> Any:
-        """The object called with its arguments; extra ones come on top.
-
-        ConfigError naming the table for unknown and missing arguments, text where a number belongs, and whatever
-        value the object itself refuses (ValueError, TypeError, OSError).
-        """
-        return call(self.resolve(), {**thaw(self.args), **extra}, self.table)
-
-    def identity(self) -> dict[str, Any]:
-        """Plain JSON values: what identifies the thing in query ids and cells."""
-        return thaw(self.written(), dates_as_text=True)
-
-    def written(self) -> dict[str, Any]:
-        """Its table as TOML has it."""
-        trust = getattr(self, "trust", None)
-        return {"use": self.use, **({"trust": trust} if trust else {}), **thaw(self.args)}
-
-
-@dataclass(frozen=True)
-class StrategySpec(Spec):
-    """A strategy; `trust` overrides the trust mode that its class declares (None: as declared)."""
-
-    trust: str | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.trust is not None and self.trust not in TRUST_MODES:
-            raise ConfigError(f'[{self.table}] trust = "{self.trust}" is unknown: use one of {", ".join(TRUST_MODES)}.'
-                              f"{did_you_mean(str(self.trust), TRUST_MODES)}")
-
-
-@dataclass(frozen=True)
-class Privacy:
-    """noise: "simulation" (seeded, stamped) or "secure" (from the operating system)."""
-
-    noise: str = "simulation"
-
-    def __post_init__(self) -> None:
-        if self.noise not in ("simulation", "secure"):
-            raise ValueError(f'noise = "{self.noise}" is unknown: use "simulation" or "secure"')
-
-
-@dataclass(frozen=True)
-class Engine:
-    """workers: processes, 0 = in this one; address: a Ray cluster, "" = start one here; batch: homes per batch of
-    messages, 0 = chosen by the engine; max_failures: share of a round's homes that may fail, 0..1."""
-
-    workers: int = 2
-    address: str = ""
-    batch: int = 0
-    max_failures: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name, high in (("workers", 1024), ("batch", 10**6), ("max_failures", 1)):
-            if not 0 <= getattr(self, name) <= high:
-                raise ValueError(f"{name} = {getattr(self, name)} is outside 0..{high}")
-
-
-@dataclass(frozen=True)
-class Ledger:
-    """path: folder or URL of the ledger, "" = the run folder."""
-
-    path: str = ""
 
 
 @dataclass(frozen=True)
@@ -153,14 +58,15 @@ class Config:
     fresh: int = 0
     out: str = "runs"
     data: str = ""
-    population: Spec = Spec(DEFAULT_USE["population"])
-    task: Spec = Spec(DEFAULT_USE["task"])
-    policy: Spec = Spec(DEFAULT_USE["policy"])
-    query: Spec = Spec(DEFAULT_USE["query"], {"kind": "appliances"})
+    population: Spec = field(default=Spec(DEFAULT_USE["population"]))
+    task: Spec = field(default=Spec(DEFAULT_USE["task"]))
+    policy: Spec = field(default=Spec(DEFAULT_USE["policy"]))
+    negotiation: NegotiationSpec | None = None
+    query: Spec = field(default=Spec(DEFAULT_USE["query"], {"kind": "appliances"}))
     agreement: Mapping[str, Any] = FrozenMap()
-    privacy: Privacy = Privacy()
-    engine: Engine = Engine()
-    ledger: Ledger = Ledger()
+    privacy: Privacy = field(default=Privacy())
+    engine: Engine = field(default=Engine())
+    ledger: Ledger = field(default=Ledger())
     vary: Mapping[str, tuple] = FrozenMap()
 
     def __post_init__(self) -> None:
@@ -192,7 +98,8 @@ class Config:
         """Resolve everything that is named and check all arguments, every variation's too. Returns self."""
         configs = [self, *(variation.config for variation in self.variations())]
         for spec in dict.fromkeys(spec for one in configs for spec in (
-                one.population, one.task, one.policy, one.query, one.agreement_spec, *one.strategies)):
+                one.population, one.task, one.policy, one.query, one.agreement_spec, *one.strategies,
+                *([one.negotiation] if one.negotiation else []))):
             spec.check()
         return self
 
@@ -213,10 +120,13 @@ class Config:
         document = {}
         for name in _keys():
             value = getattr(self, name)
+            if value is None:
+                continue
             if isinstance(value, Spec):
                 document[name] = value.written()
             elif isinstance(value, Privacy | Engine | Ledger):
-                document[name] = {item.name: getattr(value, item.name) for item in fields(value)}
+                document[name] = {item.name: getattr(value, item.name) for item in fields(value)
+                                  if item.name != "leaking" or value.leaking}
             else:
                 document[name] = thaw(value)
         document["strategy"] = [spec.written() for spec in self.strategies]
@@ -279,12 +189,21 @@ def parse(document: Mapping[str, Any], name: str = "study") -> Config:
         values["query"].setdefault("kind", "appliances")
     for key, default in DEFAULT_USE.items():
         values[key] = Spec(values[key].pop("use", default), values[key], table=key)
+    values["negotiation"] = _negotiation(values["negotiation"])
     for key, maker in (("privacy", Privacy), ("engine", Engine), ("ledger", Ledger)):
         values[key] = call(maker, values[key], key)
     values |= {"seeds": tuple(values["seeds"]) if "seeds" in document else (0,), "out": values["out"] or "runs",
                "agreement": FrozenMap(values["agreement"]), "vary": FrozenMap(_flat(values["vary"]))}
     return Config(strategies=tuple(StrategySpec(item.pop("use"), trust=item.pop("trust", None), args=item,
                                                 table="strategy") for item in strategies), **values)
+
+
+def _negotiation(table: dict[str, Any]) -> NegotiationSpec | None:
+    if not table:
+        return None
+    if "use" not in table:
+        raise ConfigError('[negotiation] has no use: write use = "fedenergy:NeedAccuracy", or leave the table out')
+    return NegotiationSpec(table.pop("use"), rounds=table.pop("rounds", 8), args=table, table="negotiation")
 
 
 def load(path: str | os.PathLike, *, sets: Sequence[str] = (), vary: Sequence[str] = (),
@@ -339,7 +258,7 @@ def put(document: dict[str, Any], key: str, value: Any, *, append: bool = False)
             items[int(index)] = {"use": value} if isinstance(value, str) else value
     elif head == "vary" and rest:
         _put_inside(document, ["vary", rest], value, key)
-    elif head in DEFAULT_USE and not rest and isinstance(value, str):
+    elif head in (*DEFAULT_USE, "negotiation") and not rest and isinstance(value, str):
         document[head] = {"use": value}
     else:
         _put_inside(document, key.split("."), value, key)

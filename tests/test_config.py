@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fedenergy as fe
 from fedenergy.config import Config, Spec, StrategySpec, load, parse, parse_value, put
 from fedenergy.errors import ConfigError, FrozenMap, RunFailed, did_you_mean, freeze, one_line
 
@@ -264,8 +265,8 @@ def test_defaults_fill_what_a_config_leaves_out():
 
 @pytest.mark.parametrize(("top", "message"), [
     ("sedes = [1]\n", 'the config has no key "sedes" (it takes: name, title, seeds, oracle, fresh, out, data, '
-                      "population, task, policy, query, agreement, privacy, engine, ledger, vary, strategy). Did you "
-                      'mean "seeds"?'),
+                      "population, task, policy, negotiation, query, agreement, privacy, engine, ledger, vary, strategy). "
+                      'Did you mean "seeds"?'),
     ("[populaton]\ncount = 3\n", 'Did you mean "population"?'),
     ("[engine]\nworker = 3\n", '[engine] has no argument "worker" (Engine takes: workers, address, batch, '
                                'max_failures). Did you mean "workers"?'),
@@ -526,3 +527,54 @@ def test_reading_a_config_loads_nothing_heavy():
             "heavy = {'pandas', 'scipy', 'flwr', 'ray', 'torch', 'xgboost', 'matplotlib'} & set(sys.modules); "
             "assert not heavy, heavy")
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+
+NEGOTIATES = '[negotiation]\nuse = "fedenergy:Budget"\nmoney = 5.0\nrounds = 4\n'
+
+
+def test_without_a_negotiation_table_nothing_is_negotiated(study):
+    config = study()
+    assert config.negotiation is None
+    assert "negotiation" not in config.document()
+    assert "negotiation" not in config.to_toml()
+    assert "leaking" not in config.to_toml()
+
+
+def test_a_negotiation_is_an_operator_with_its_arguments_and_rounds(study):
+    plain, config = study(), study(more=NEGOTIATES)
+    assert config.negotiation.rounds == 4
+    assert config.negotiation.build() == fe.Budget(money=5.0)
+    assert config.digest() != plain.digest()
+    assert parse(tomllib.loads(config.to_toml())) == config
+    assert study(more=NEGOTIATES.replace("= 4", "= 5")).digest() != config.digest()
+    assert study(more='[negotiation]\nuse = "fedenergy:TakeIt"\n').negotiation.rounds == 8
+
+
+def test_set_and_vary_reach_the_negotiation(study):
+    config = study(more=NEGOTIATES, sets=["negotiation=fedenergy:NeedAccuracy", "negotiation.need=0.8"])
+    assert config.negotiation.build() == fe.NeedAccuracy(need=0.8)
+    assert config.negotiation.rounds == 8
+    config = study(sets=["negotiation=fedenergy:NeedAccuracy"],
+                  vary=["negotiation.need=0.5,0.9", "negotiation.rounds=1,4"])
+    found = [variation.config.negotiation for variation in config.variations()]
+    assert [(one.build().need, one.rounds) for one in found] == [(0.5, 1), (0.5, 4), (0.9, 1), (0.9, 4)]
+    config = study(vary=['negotiation="fedenergy:TakeIt","fedenergy:Budget"'])
+    assert [type(v.config.negotiation.build()) for v in config.variations()] == [fe.TakeIt, fe.Budget]
+
+
+@pytest.mark.parametrize(("table", "said"), [
+    ("rounds = 3\n", "[negotiation] has no use"),
+    ('use = "fedenergy:TakeIt"\nrounds = 0\n', "rounds = 0 is not a whole number"),
+    ('use = "fedenergy:TakeIt"\nrounds = 65\n', "from 1 to 64"),
+    ('use = "fedenergy:TakeIt"\nrounds = true\n', "rounds = true"),
+    ('use = "fedenergy:TakeThat"\n', 'TakeIt'), ('use = "fedenergy:Budget"\nmonei = 3\n', 'Did you mean "money"?'),
+])
+def test_a_bad_negotiation_is_refused(study, table, said):
+    assert said in refused(study, TEXT, more=f"[negotiation]\n{table}")
+
+
+def test_leaking_is_part_of_the_digest_only_where_it_is_set(study):
+    config = study(sets=["privacy.leaking=true"])
+    assert config.privacy.leaking
+    assert config.digest() != study().digest()
+    assert parse(tomllib.loads(config.to_toml())) == config

@@ -16,9 +16,11 @@ def test_every_public_name_exists_and_is_documented():
 
 def test_the_surface_is_this():
     assert fedenergy.__all__ == [
-        "Agreement", "AgreementTerms", "BoundedSearch", "Case", "Counter", "Explain", "Fixed", "Household", "Offer",
-        "Policy", "Population", "Query", "Refuse", "Release", "Report", "Strict", "ZoneStrategy", "appliance_homes",
-        "compare", "london_households", "run", "simulate_households", "uci_windows"]
+        "Accuracy", "Agreement", "AgreementTerms", "AttributionWeighted", "Auction", "BoundedSearch", "Budget", "Case",
+        "ClosedForm", "Counter", "CounterOffer", "Explain", "FeatureWeighted", "Fixed", "Household", "Incentive",
+        "NeedAccuracy", "Offer", "Policy", "Population", "Procurement", "Query", "Refuse", "Release", "Report",
+        "RiskAware", "Strict", "TakeIt", "ZoneStrategy", "appliance_homes", "compare", "london_households", "negotiate",
+        "run", "simulate_households", "uci_windows"]
 
 
 def test_importing_loads_nothing_heavy():

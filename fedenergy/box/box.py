@@ -23,9 +23,9 @@ from fedenergy.box.clock import StoredClock
 from fedenergy.box.ledger import Charge, Ledger, LedgerBroken, LedgerUnavailable
 from fedenergy.box.policy import OFFER, Case, PolicyError, Public, decide
 from fedenergy.box.query import SealedQuery
+from fedenergy.box.shaping import SHAPED, grid_steps, leaks, release_mechanism
 from fedenergy.box.world import SECURE, World
 from fedenergy.households.household import Household
-from fedenergy.privacy.by_name import mechanism
 from fedenergy.privacy.gaussian import GAUSSIAN, rho_micro
 from fedenergy.privacy.mechanisms import NoiseGrid
 from fedenergy.privacy.noise import noise_from
@@ -35,11 +35,12 @@ from fedenergy.privacy.pairwise_masks import BINDING_BYTES
 from fedenergy.privacy.secure_sum import laplace_share, pad, seal
 from fedenergy.privacy.sum_protocol import SumProtocol
 from fedenergy.privacy.trust import CURATOR, LOCAL, OPEN, SUM, Deposit, Envelope, Plain, Release, Share, check_envelope
+from fedenergy.privacy.weighted import ATTRIBUTION
 
 RELATION = "replace-one"
 MICRO = 1_000_000
 ENROLMENT_SEED = 0  # keys of simulated homes: the same in every study, stamped by the Authenticator
-ONLY_UNDER = {GAUSSIAN: (LOCAL, CURATOR), NOISY_MAX: (LOCAL,)}  # shares of either would not add up to its law
+ONLY_UNDER = {GAUSSIAN: (LOCAL, CURATOR), NOISY_MAX: (LOCAL,), ATTRIBUTION: (LOCAL,)}  # shares would not add up
 Summarise = Callable[[Sequence["Box"], Sequence[SealedQuery]], Sequence[tuple[NoiseFree, str]]]
 
 
@@ -68,6 +69,7 @@ class Box:
     def __init__(self, world: World, index: int) -> None:
         self.world, self.index = world, index
         self.id = world.population.ids[index]
+        self.bound: dict[str, int] = {}  # query id -> micro-epsilon of its own offer, granted exactly; 0: not its offer
         self.masking: Masking | None = None  # only in a copy made for one query of a protocol-mode sum
 
     def load(self) -> Household:
@@ -149,19 +151,38 @@ def _consider(box: Box, query: SealedQuery, spent: int, now: int, parties: int) 
     spent = max(spent, agreement.spent_micro)  # a renewed agreement carries over what was spent before
     left = max(0, agreement.cap_micro - spent)
     public = Public(N=query.homes, d=len(spec.coordinates), clip=query.clip, trust=query.trust)
-    case = Case(query=query.query, agreement=agreement, spent=Decimal(spent) / MICRO, remaining=Decimal(left) / MICRO,
-                public=public)
+    granted = _granted(box, query, public, spent, left)
+    if isinstance(granted, int) and query.mechanism == GAUSSIAN:
+        try:
+            rho_micro(granted, query.delta)
+        except ValueError as error:  # no delta, or too small an offer: before anything is fitted
+            return Answer(box.id, None, "delta", str(error))
+    return granted
+
+
+def _granted(box: Box, query: SealedQuery, public: Public, spent: int, left: int) -> int | Answer:
+    """Micro-epsilon: the box's own offer where one came back with the query, else what the policy says now."""
+    if leaks(box.world.policy) and not box.world.leaking:
+        return Answer(box.id, None, "leaks", "the policy sets noise by the true answer; the study does not allow it")
+    if query.mechanism in SHAPED:
+        try:
+            release_mechanism(query, box.world.policy, public.d)
+        except Exception as error:  # a user's own policy: it must not take the other homes of the batch with it
+            return Answer(box.id, None, "mechanism", f"{type(error).__name__}: {error}")
+    if query.id in box.bound:
+        offered = box.bound[query.id]
+        if not offered:
+            return Answer(box.id, None, "offer", "an offer came back with the query that this box did not make")
+        return offered if offered <= left else Answer(
+            box.id, None, "budget", f"the offer of {offered} micro-epsilon is more than the {left} that remain")
+    case = Case(query=query.query, agreement=box.agreement, spent=Decimal(spent) / MICRO,
+                remaining=Decimal(left) / MICRO, public=public)
     try:
         decision = decide(box.world.policy, case)
     except PolicyError as error:
         return Answer(box.id, None, "policy_error", str(error))
     if decision.action != OFFER:
         return Answer(box.id, None, decision.code, decision.reason)
-    if query.mechanism == GAUSSIAN:
-        try:
-            rho_micro(decision.epsilon_micro, query.delta)
-        except ValueError as error:  # no delta, or too small an offer: before anything is fitted
-            return Answer(box.id, None, "delta", str(error))
     return decision.epsilon_micro
 
 
@@ -224,7 +245,7 @@ class _Outbound:
     def __init__(self, box: Box, query: SealedQuery, granted: int, summary: NoiseFree, seed: int, parties: int) -> None:
         self.box, self.query, self.granted, self.summary = box, query, granted, summary
         self.seed, self.parties = seed, parties
-        self.mechanism = mechanism(query.mechanism, query.clip, query.delta)
+        self.mechanism = release_mechanism(query, box.world.policy, len(box.world.spec(query.kind).coordinates))
 
     def charge(self) -> Charge:
         world, query = self.box.world, self.query
@@ -246,7 +267,7 @@ class _Outbound:
         if query.trust == SUM:
             size = len(self.box.world.spec(query.kind).coordinates)
             share = laplace_share(source, self.mechanism.scale(query.epsilon_micro), self.parties, size)
-            masking, z = self.box.masking, self.mechanism.grid.encode(self.summary, self._bound)
+            masking, z = self.box.masking, self.mechanism.deposit(self.summary, self._bound)
             if masking is not None:
                 return seal(z, share, masking.mask).astype("<u8").tobytes() + masking.binding
             mask = pad(self.box.world.key("pad", self.box.id), self.box.id, query.id, size)
@@ -295,4 +316,4 @@ def _gate(envelope: Envelope, box: Box, query: SealedQuery) -> Envelope:
     """The one way out of a box."""
     bound, norm = NoiseGrid(query.clip).bound, 2 if query.mechanism == GAUSSIAN else 1
     coordinates = len(box.world.spec(query.kind).coordinates)
-    return check_envelope(envelope, query.trust, coordinates, query.grid, bound, norm)
+    return check_envelope(envelope, query.trust, coordinates, grid_steps(query, box.world.policy, coordinates), bound, norm)

@@ -167,8 +167,8 @@ class Negotiated:
         return {name: self.terms[name].payment_micro for name in self.granted_micro}
 
 
-def answer(household: str, policy: Policy, case: Case, terms: Terms) -> tuple[Bid, str]:
-    """One home's bid under terms, and its reason, which stays inside. A policy that fails refuses."""
+def answer(household: str, policy: Policy, case: Case, terms: Terms) -> tuple[Bid, str, str]:
+    """One home's bid under terms, with its code and reason, which stay inside. A policy that fails refuses."""
     case = terms.case(case)
     price = None
     try:
@@ -176,11 +176,12 @@ def answer(household: str, policy: Policy, case: Case, terms: Terms) -> tuple[Bi
         if hasattr(policy, "bid") and (claim := policy.bid(case)) is not None:
             price = max(1, int(claim.scaleb(6)))
     except PolicyError as error:
-        return Bid(household, REFUSE), str(error)
+        return Bid(household, REFUSE), "policy_error", str(error)
     if decision.action == REFUSE:
-        return Bid(household, REFUSE, price_micro=price), decision.reason
+        return Bid(household, REFUSE, price_micro=price), decision.code, decision.reason
     kind = decision.query.kind if decision.action == COUNTER else case.query.kind
-    return Bid(household, decision.action, decision.epsilon_micro, kind, decision.code, price), decision.reason
+    bid = Bid(household, decision.action, decision.epsilon_micro, kind, decision.code, price)
+    return bid, decision.code, decision.reason
 
 
 def negotiate(homes: Mapping[str, tuple[Policy, Case]], operator: Operator, rounds: int = 8) -> Negotiated:

@@ -153,7 +153,11 @@ def home_norm(releases: Sequence[Published], delta: float) -> float | None:
     """
     for release in reversed(releases):
         noise = release.noises * len(release.values) * 2.0 * (delta / release.epsilon) ** 2
-        if 0 < (square := math.fsum(value * value for value in release.values) - noise) < math.inf:
+        try:
+            square = math.fsum(value * value for value in release.values) - noise
+        except OverflowError:  # a home may have sent anything
+            continue
+        if 0 < square < math.inf:
             return math.sqrt(square) / release.homes
     return None
 

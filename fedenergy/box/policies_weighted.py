@@ -21,6 +21,7 @@ class FeatureWeighted:
     epsilon   the home's own limit; None: none
     weights   (d,) public; (): from the profile; profile: (d,) public sizes |S_k|, such as a national average; (): from
               the latest zone release; without any of them, or of the wrong length: all 1, the plain mechanism
+              In a study releases are made without a look at earlier ones: give weights or a profile
     power     see privacy.weighted.ball_weights: 1/2 is best for the absolute error, 1/3 for the squared one
     """
 

@@ -13,10 +13,12 @@ from typing import Any, Protocol, runtime_checkable
 
 from fedenergy.box.agreement import Agreement
 from fedenergy.box.query import Query, SealedQuery
+from fedenergy.ids import decimal_text
 from fedenergy.privacy.epsilon import micro, text
 from fedenergy.privacy.trust import CURATOR, LOCAL, SUM
 
 OFFER, COUNTER, REFUSE = "offer", "counter", "refuse"
+SLACK = Decimal("0.001")  # of a micro-epsilon: float rounding of a computed offer
 SNAP = 1e-9  # an offer above its limit by float rounding only (0.1 * 3 of 0.3) is the limit
 
 
@@ -202,9 +204,14 @@ def _granted(policy: Policy, epsilon: Any, case: Case) -> int:
     asked, remaining = case.query.epsilon_micro, micro_floor(case.remaining)
     limit = min(asked, remaining)
     try:
-        granted = micro(epsilon)
+        micro(epsilon)  # refuses what is no budget at all
+        exact = Decimal(epsilon if isinstance(epsilon, str) else decimal_text(epsilon))
+        granted = int((exact.scaleb(6) + SLACK).to_integral_value(rounding="ROUND_FLOOR"))  # never more than was offered
     except (TypeError, ValueError, ArithmeticError) as error:
         raise PolicyError(f"policy {policy_name(policy)} offered epsilon = {epsilon!r:.80}: {error}") from error
+    if granted < 1:
+        raise PolicyError(f"policy {policy_name(policy)} offered epsilon = {epsilon!r:.80}, less than the smallest budget, "
+                          "0.000001: Refuse instead")
     if granted > limit > 0 and float(epsilon) * 1e6 <= limit * (1 + SNAP):
         granted = limit
     if granted > asked:

@@ -106,7 +106,11 @@ class Query:
             general = QUERY_CLASSES[self.kind] == GENERAL
             object.__setattr__(self, "epsilon", 1 / SPECIFIC_TO_GENERAL if general else 1.0)
         try:
-            object.__setattr__(self, "epsilon", micro(self.epsilon) / MICRO)
+            asked = micro(self.epsilon)  # refuses what is no number above 0
+            if asked == 1 and Decimal(self.epsilon if isinstance(self.epsilon, str)
+                                      else ids.decimal_text(self.epsilon)) < Decimal("0.000001"):
+                raise ValueError("the smallest budget is 0.000001")
+            object.__setattr__(self, "epsilon", asked / MICRO)
         except (TypeError, ValueError) as error:
             raise ValueError(f"[query] epsilon = {_short(self.epsilon)}: {error}") from error
         check_count("[query] rounds", self.rounds, 1)

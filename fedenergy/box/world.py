@@ -72,6 +72,7 @@ class World:
     noise    "simulation" (seeded, stamped as not private) or "secure" (from the operating system)
     ledger   folder of the charges; secret: 32 bytes from which enrolment keys follow (agreements, pads, digests)
     open     the agreements of this world also grant trust "open": the oracle's world
+    leaking  policies that set noise by the true answer (`leaks`) may answer: for comparison, without a guarantee
     """
 
     population: Population
@@ -82,6 +83,7 @@ class World:
     noise: str = SIMULATION
     open: bool = False
     secret: bytes = field(default=b"", repr=False)
+    leaking: bool = False
 
     def __post_init__(self) -> None:
         check_noise(self.noise)

@@ -22,23 +22,28 @@ from flwr.serverapp.strategy import Strategy
 
 from fedenergy import ids
 from fedenergy.box.ledger import Ledger
+from fedenergy.box.policy import Published
 from fedenergy.box.query import Query, SealedQuery
+from fedenergy.box.shaping import release_mechanism, shaped
 from fedenergy.box.world import World
 from fedenergy.box.zone_store import ZoneStore
 from fedenergy.errors import RunFailed
 from fedenergy.federation import records
 from fedenergy.federation.flower_adapter import instruction, node_id, quiet_flower
 from fedenergy.federation.freeze import dump_arrays, freeze, load_arrays, thaw
+from fedenergy.federation.negotiation_rounds import Negotiation
 from fedenergy.federation.trust_grid import UNBOUNDED, Crossings, Exchange, TrustGrid
 from fedenergy.federation.zone_answers import zone_answer
 from fedenergy.privacy.epsilon import text
-from fedenergy.privacy.gaussian import GAUSSIAN, Gaussian
+from fedenergy.privacy.gaussian import GAUSSIAN
 from fedenergy.privacy.mechanisms import NoiseGrid
 from fedenergy.privacy.noisy_max import NOISY_MAX
 from fedenergy.privacy.sum_protocol import SumProtocol
 from fedenergy.privacy.trust import CURATOR, LOCAL, OPEN, SUM, check_trust
+from fedenergy.privacy.weighted import ATTRIBUTION, WEIGHTED
 
 NO_NOISE, LAPLACE = "none", "laplace"
+SHOWN = 4  # earlier zone answers of a cell that a negotiation shows to the homes
 MECHANISMS = {LOCAL: (LAPLACE, GAUSSIAN), SUM: (LAPLACE,), CURATOR: (LAPLACE, GAUSSIAN, UNBOUNDED), OPEN: (NO_NOISE,)}
 
 
@@ -66,6 +71,7 @@ class Part:
     seed: int
     entries: Sequence[Entry]
     max_failures: float = 0.0
+    negotiation: Negotiation | None = None
 
 
 @dataclass
@@ -80,6 +86,7 @@ class State:
     arrays: dict[str, dict] = field(default_factory=dict)
     strategies: dict[str, dict] = field(default_factory=dict)
     crossings: dict[str, dict] = field(default_factory=dict)
+    published: dict[str, list[dict]] = field(default_factory=dict)
     queries: dict[str, dict[str, list[int]]] = field(default_factory=dict)
 
 
@@ -173,23 +180,35 @@ class Campaign:
         start = np.zeros(len(part.world.spec(part.query.kind).coordinates))
         for index in range(self.state.round, part.query.rounds):
             crossings = Crossings()
-            exchange = Exchange(self.grid, part.world, part.number, part.seed, self.zones, crossings)
+            exchange = Exchange(self.grid, part.world, part.number, part.seed, self.zones, crossings,
+                                self._negotiation())
             truth = self._truth(index, windows[index], crossings)
             for entry in part.entries:
                 self._turn(entry, index, windows[index], exchange, truth, start, advance)
             self.observe(part, index, exchange)
+            for cell, answer in exchange.published.items():
+                self.state.published[cell] = [*self.state.published.get(cell, []), answer][-SHOWN:]
             self.state.round = index + 1
             self.state.strategies = {label: freeze(strategy) for label, strategy in self.strategies.items()}
             merge(self.state.crossings, crossings)
             save_state(self.checkpoint, self.state)
         return self.state
 
+    def _negotiation(self) -> Negotiation | None:
+        """The part's negotiation with the zone answers of the rounds before this one."""
+        if self.part.negotiation is None:
+            return None
+        return replace(self.part.negotiation, releases={
+            cell: tuple(Published(**one) for one in answers) for cell, answers in self.state.published.items()})
+
     def _turn(self, entry: Entry, index: int, window, exchange: Exchange, truth, start, advance) -> None:
         part, strategy = self.part, self.strategies[entry.label]
         trust, mechanism, returns = declared(strategy, entry.trust, part.query.kind)
+        mechanism = shaped(part.world.policy, mechanism)
         cell = cell_of(part, trust, mechanism)
         self.state.cells[cell] = {"trust": trust, "mechanism": mechanism, "policy": part.policy,
-                                  "epsilon": text(part.query.epsilon_micro), "seed": part.seed, **part.keys}
+                                  "epsilon": text(part.query.epsilon_micro), "seed": part.seed, **part.keys,
+                                  **({"guarantee": "no guarantee"} if mechanism == ATTRIBUTION else {})}
         world = part.world
         if trust == OPEN and part.oracle is not None:  # the only world whose agreements grant "open"
             world, number = part.oracle
@@ -198,20 +217,19 @@ class Campaign:
         before = self.state.arrays.get(entry.label)
         arrays = load_arrays(before) if before else ArrayRecord({records.SUMMARY: Array(start)})
         with quiet_flower():
-            with seeded(cell, index, "configure"):
+            with seeded(cell, index, "configure"), self._blame(entry, index):
                 messages = list(strategy.configure_train(index + 1, arrays.copy(), ConfigRecord(), grid) or ())
             replies = grid.send_and_receive(messages)
             if grid.failed - len(grid.vanished) > part.max_failures * max(1, grid.asked):
                 raise RunFailed(f"{grid.failed} of {grid.asked} homes failed in round {index + 1} of {entry.label} "
                                 f"({part.name}), more than [engine] max_failures = {part.max_failures:g} allows")
-            with seeded(cell, index, "aggregate"):
+            with seeded(cell, index, "aggregate"), self._blame(entry, index):
                 result, _ = strategy.aggregate_train(index + 1, replies) if replies else (None, None)
         released = None
         if result is not None:
             self.state.arrays[entry.label] = dump_arrays(result)
-            released = np.asarray(result[records.SUMMARY].numpy(), dtype=np.float64)
-            if trust == OPEN and released.ndim == 2:  # whatever adds up Plains: the unclipped half
-                released = released[1]
+            with self._blame(entry, index):
+                released = checked_zone(result, trust, start.size)
             if returns == "mean" and trust in (LOCAL, OPEN):  # under sum and curator the one reply is a sum already
                 released = released * len(grid.answered)
         mean = most = float("nan")
@@ -221,14 +239,16 @@ class Campaign:
                   "epsilon_spent_mean": mean, "epsilon_spent_max": most}
         delta = part.query.delta if mechanism == GAUSSIAN else 0.0
         if released is not None and grid.query is not None and trust != OPEN:
+            weights = getattr(release_mechanism(grid.query, world.policy, released.size), "weights", (1.0,))
             self.state.answers.append(zone_answer(
                 grid.query, part.world.spec(part.query.kind), released, self._granted(grid, exchange), asked=grid.asked,
-                answers=len(grid.answered), plain_sum=returns == "sum", cell=cell, strategy=entry.label, seed=part.seed,
+                answers=len(grid.answered), plain_sum=returns == "sum" and mechanism != ATTRIBUTION,
+                widest=max(weights), cell=cell, strategy=entry.label, seed=part.seed,
                 round=index + 1))
         if truth is not None and released is not None:
             norm = {}
-            if delta:  # clipped in l2: noise is measured against what it was added to
-                law, norm = Gaussian(part.world.spec(part.query.kind).clip, delta), {"norm": 2}
+            if delta or mechanism == WEIGHTED:  # another ball: noise is measured against what it was added to
+                law, norm = release_mechanism(grid.query, world.policy, released.size), {"norm": 2} if delta else {}
                 truth = {name: law.plain(values[1]) for name, values in truth.items()}
             scores, zone = self.score(released, truth, grid.answered, **norm)
             values |= scores
@@ -238,6 +258,15 @@ class Campaign:
                float("inf") if trust == OPEN else part.query.epsilon, delta, part.seed, index + 1]
         self.state.rows += [[*key, metric, float(value)] for metric, value in values.items()]
         advance(1, failures=grid.failed, refusals=grid.refused, epsilon_max=None if most != most else most)
+
+    @contextmanager
+    def _blame(self, entry: Entry, index: int):
+        """A strategy's failure is its own: named, with the round, whatever it raised."""
+        try:
+            yield
+        except (Exception, SystemExit) as error:
+            raise RunFailed(f"strategy {entry.label} failed in round {index + 1} ({self.part.name}): "
+                            f"{type(error).__name__}: {error}") from error
 
     def _granted(self, grid: TrustGrid, exchange: Exchange) -> list[int]:
         """Micro-epsilon of each home in the answer: under one noise, what was asked."""
@@ -272,6 +301,18 @@ class Campaign:
         return self.truths[query.id]
 
 
+def checked_zone(result: ArrayRecord, trust: str, coordinates: int) -> np.ndarray:
+    """The zone's vector (d,) of a strategy's arrays: one array called summary, real and finite; else ValueError."""
+    if list(result) != [records.SUMMARY]:
+        raise ValueError(f"it returned the arrays {sorted(result)}: one array called summary is expected")
+    values = result[records.SUMMARY].numpy()
+    if trust == OPEN and values.shape == (2, coordinates):  # whatever adds up Plains: the unclipped half
+        values = values[1]
+    if values.shape != (coordinates,) or values.dtype.kind not in "iuf" or not np.isfinite(values).all():
+        raise ValueError(f"it returned {values.dtype} {values.shape}: ({coordinates},) finite real numbers are expected")
+    return values.astype(np.float64)
+
+
 @contextmanager
 def seeded(cell: str, round_index: int, phase: str):
     """Seed `random` and `np.random` by cell and round around a strategy's own code, and restore them after."""
@@ -288,7 +329,7 @@ def seeded(cell: str, round_index: int, phase: str):
 
 def merge(total: dict[str, dict], crossings: Crossings) -> None:
     """Add one round's crossings to a part's."""
-    for name in ("envelopes", "refused", "errors", "zones"):
+    for name in ("envelopes", "refused", "errors", "zones", "offers", "accepted"):
         counts = total.setdefault(name, {})
         for trust, count in getattr(crossings, name).items():
             counts[trust] = counts.get(trust, 0) + count

@@ -18,6 +18,7 @@ from fedenergy.box.query import QUERY_CLASSES, SealedQuery
 from fedenergy.box.world import World
 from fedenergy.federation import flower_adapter as flower
 from fedenergy.federation import masked_rounds, records
+from fedenergy.federation import negotiation_rounds as rounds
 from fedenergy.federation.shard import Client
 
 ACCEPT, HELLO = "accept", "hello"
@@ -65,6 +66,7 @@ def make_client(homes: Homes) -> Client:
         replies: list[Message] = []
         for query, extras, part in _runs(messages):
             boxes = [homes.box(extras["world"], indices[at]) for at in part]
+            rounds.bind(boxes, query, messages[part[0]].content)
             boxes = masked_rounds.masked_boxes(boxes, query, messages[part[0]].content, extras["parties"])
             answers = boxes[0].world.task.answer_many(boxes, [query] * len(boxes), seed=extras["seed"],
                                                       parties=extras["parties"])
@@ -73,13 +75,16 @@ def make_client(homes: Homes) -> Client:
         return replies
 
     def accept(messages: Sequence[Message], contexts: Sequence[Context]) -> list[Message]:
-        query, extras = records.read_query(messages[0].content)
-        boxes = [homes.box(extras["world"], index_of(context)) for context in contexts]
-        decisions = accept_many(boxes, query)
-        homes.log(_noted([d for d in decisions if d is not None], query, homes.shows_inside))
-        return [flower.reply(message, records.acceptance(box.id, query.id) if decision is None
-                             else records.refusal(box.id, query.id))
-                for message, box, decision in zip(messages, boxes, decisions, strict=True)]
+        replies: list[Message] = []
+        for query, extras, part in _runs(messages):
+            boxes = [homes.box(extras["world"], index_of(contexts[at])) for at in part]
+            rounds.bind(boxes, query, messages[part[0]].content)
+            decisions = accept_many(boxes, query)
+            homes.log(_noted([d for d in decisions if d is not None], query, homes.shows_inside))
+            replies += [flower.reply(messages[at], records.acceptance(box.id, query.id) if decision is None
+                                     else records.refusal(box.id, query.id))
+                        for at, box, decision in zip(part, boxes, decisions, strict=True)]
+        return replies
 
     def one(handler):
         return lambda message, context: handler([message], [context])[0]
@@ -88,8 +93,9 @@ def make_client(homes: Homes) -> Client:
     app.query(ACCEPT)(one(accept))
     for kind in QUERY_CLASSES:
         app.query(kind)(one(many))
-    masked = {name: masked_rounds.handler(homes, name) for name in masked_rounds.ROUNDS}
-    for name, handler in masked.items():
+    more = {name: masked_rounds.handler(homes, name) for name in masked_rounds.ROUNDS}
+    more[rounds.NEGOTIATE] = rounds.handler(homes)
+    for name, handler in more.items():
         app.query(name)(one(handler))
 
     @app.query(HELLO)
@@ -102,7 +108,7 @@ def make_client(homes: Homes) -> Client:
             traceback.print_exception(error)
 
     batch = {f"query.{kind}": many for kind in QUERY_CLASSES} | {TRAIN: many, f"query.{ACCEPT}": accept}
-    return Client(app, batch | {f"query.{name}": handler for name, handler in masked.items()}, failed)
+    return Client(app, batch | {f"query.{name}": handler for name, handler in more.items()}, failed)
 
 
 def accept_many(boxes: Sequence[Box], query: SealedQuery) -> list[Answer | None]:

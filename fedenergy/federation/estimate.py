@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedenergy.box.shaping import shaped
 from fedenergy.config import Config
 from fedenergy.federation.campaign import Part, cell_of, declared
 from fedenergy.federation.plan import Plan, plan_from_config
@@ -69,6 +70,7 @@ def _cells(part: Part) -> dict[str, tuple[str, int | None, int | None, bool, str
     found = {}
     for entry in part.entries:
         trust, mechanism, _ = declared(entry.build(), entry.trust, part.query.kind)
+        mechanism = shaped(part.world.policy, mechanism)
         cap = micro(part.world.terms.cap)
         asked = part.query.epsilon_micro * (part.query.rounds if part.query.repeat == "next_window" else 1)
         spent = None if trust == OPEN else min(asked, cap // part.query.epsilon_micro * part.query.epsilon_micro)

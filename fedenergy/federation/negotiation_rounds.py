@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,7 @@ from fedenergy.box.clock import StoredClock
 from fedenergy.box.negotiation import MAX_ROUNDS, Bid, Negotiated, Operator, Terms, answer, talk
 from fedenergy.box.policies_public import window
 from fedenergy.box.policy import COUNTER, OFFER, REFUSE, Case, Public, Published
-from fedenergy.box.query import SealedQuery
+from fedenergy.box.query import QUERY_CLASSES, SealedQuery
 from fedenergy.box.world import SECURE
 from fedenergy.federation import flower_adapter as flower
 from fedenergy.federation import records
@@ -36,6 +37,7 @@ NEGOTIATE = "negotiate"
 TERMS, BID, BINDING = "terms", "bid", "binding"
 TOGETHER = 256  # homes that share one message content: few contents for Ray, and no list of all homes to each
 TAG_BYTES = 32
+_CODE = re.compile(r"[a-z0-9_]{1,32}")
 _REFUSED = {"household": str, "query_id": str, "status": str, "price_micro": int}
 _BID = {**_REFUSED, "epsilon_micro": int, "kind": str, "code": str, "window": list, "tag": bytes}
 _TERMS = {"homes": list, "payments": list, "epsilons": list, "need": list, "feedback": list, "kind": str,
@@ -91,7 +93,9 @@ def encode_bid(bid: Bid, query_id: str, tag: bytes = b"") -> RecordDict:
 
 
 def decode_bid(content: RecordDict, query: SealedQuery, household: str) -> tuple[Bid, bytes]:
-    """The bid and its tag; a bid that names another home or query, or asks more than was asked, raises ValueError."""
+    """The bid and its tag; a bid that names another home or query, or offers more than was asked, raises ValueError."""
+    if set(content) != {BID}:
+        raise ValueError("a bid is exactly one record")
     record = content.get(BID)
     refused = isinstance(record, ConfigRecord) and record.get("status") == REFUSED
     fields = _checked(content, BID, _REFUSED if refused else _BID)
@@ -99,9 +103,14 @@ def decode_bid(content: RecordDict, query: SealedQuery, household: str) -> tuple
         raise ValueError(f"household {household}: the bid names another household or another query")
     price = fields["price_micro"] or None
     if refused:
+        if (price or 0) < 0:
+            raise ValueError(f"household {household}: the bid has a negative price")
         return Bid(household, REFUSE, price_micro=price), b""
+    span = fields["window"]
     if fields["status"] not in (OFFER, COUNTER) or not 0 < fields["epsilon_micro"] <= query.epsilon_micro \
-            or len(fields["window"]) not in (0, 2) or (price or 0) < 0 or len(fields["tag"]) != TAG_BYTES:
+            or fields["kind"] not in QUERY_CLASSES or not _CODE.fullmatch(fields["code"]) \
+            or not (not span or (len(span) == 2 and all(type(step) is int for step in span) and 0 <= span[0] < span[1])) \
+            or (price or 0) < 0 or len(fields["tag"]) != TAG_BYTES:
         raise ValueError(f"household {household}: the bid is not an offer or counter within what was asked")
     return Bid(household, fields["status"], fields["epsilon_micro"], fields["kind"], fields["code"], price,
                tuple(fields["window"]) or None), fields["tag"]
@@ -138,9 +147,12 @@ def case_of(box: Box, query: SealedQuery, spent_micro: int, now: int) -> Case | 
     return Case(query.query, agreement, Decimal(spent) / MICRO, Decimal(left) / MICRO, public)
 
 
-def bid_many(boxes: Sequence[Box], query: SealedQuery, terms: Mapping[str, Terms]) -> list[tuple[Bid, bytes, str]]:
-    """(bid, tag, reason that stays inside) of each home. A home whose answer to this query is stored already bids as it
-    did before it was charged, so that a resumed negotiation ends as the first one did."""
+def bid_many(boxes: Sequence[Box], query: SealedQuery, terms: Mapping[str, Terms]) -> list[tuple[Bid, bytes, str, str]]:
+    """(bid, tag, code and reason that stay inside) of each home.
+
+    A home whose answer to this query is stored already bids as it did before it was charged, so that a resumed
+    negotiation ends as the first one did.
+    """
     ledger = open_ledger(boxes[0].world.ledger)
     scopes = [(box.id, None if box.world.noise == SECURE else query.cell) for box in boxes]
     spent, now = ledger.spent_many(scopes), _clock(ledger.path).read(int(time.time()))
@@ -151,13 +163,13 @@ def bid_many(boxes: Sequence[Box], query: SealedQuery, terms: Mapping[str, Terms
         case = case_of(box, query, spent[scope] - (row.epsilon_micro or 0 if row else 0), now)
         said = terms.get(box.id)
         if case is None or said is None:
-            found.append((Bid(box.id, REFUSE), b"", "the agreement does not allow the query, or no terms were sent"))
+            found.append((Bid(box.id, REFUSE), b"", "terms", "the agreement does not allow the query, or no terms came"))
             continue
-        bid, reason = answer(box.id, box.world.policy, case, said)
-        if bid.action != REFUSE:
-            bid = replace(bid, window=window(bid.code, query.rows))
+        bid, code, reason = answer(box.id, box.world.policy, case, said)
+        if bid.action != REFUSE:  # a code is a word of a fixed form: a policy's own text stays inside
+            bid = replace(bid, window=window(code, query.rows), code=code if _CODE.fullmatch(code) else bid.action)
         made = b"" if bid.action == REFUSE else tag(box, query, bid, said.payment_micro)
-        found.append((bid, made, reason))
+        found.append((bid, made, code, reason))
     return found
 
 
@@ -168,7 +180,10 @@ def tag(box: Box, query: SealedQuery, bid: Bid, payment_micro: int) -> bytes:
 
 
 def bound_micro(box: Box, query: SealedQuery, binding: Mapping[str, tuple[int, int, bytes]]) -> int | None:
-    """What the box must grant: the epsilon of its own offer for exactly this query; None if it made no such offer."""
+    """What the box must grant: the epsilon of its own offer for exactly this query; None if it made no such offer.
+
+    A box remembers no rounds: whatever it offered for a query stands, for the payment that it was offered for.
+    """
     epsilon, payment, mark = binding.get(box.id, (0, 0, b""))
     own = tag(box, query, Bid(box.id, OFFER, epsilon, query.kind), payment)
     return epsilon if epsilon > 0 and hmac.compare_digest(own, mark) else None
@@ -186,22 +201,31 @@ def handler(homes) -> Callable[[Sequence[Message], Sequence[Context]], list[Mess
             boxes = [homes.box(extras["world"], index) for _, index in part]
             bids = bid_many(boxes, query, read_terms(part[0][0].content))
             homes.log([{"household": bid.household, "query_id": query.id, "cell": query.cell, "action": bid.action,
-                        "code": bid.code, "epsilon_micro": bid.epsilon_micro, "reason": reason}
-                       for bid, _, reason in bids])
-            for (message, _), (bid, mark, _) in zip(part, bids, strict=True):
+                        "code": code, "epsilon_micro": bid.epsilon_micro, "reason": reason}
+                       for bid, _, code, reason in bids])
+            for (message, _), (bid, mark, *_) in zip(part, bids, strict=True):
                 made[message.metadata.message_id] = flower.reply(message, encode_bid(bid, query.id, mark))
         return [made[message.metadata.message_id] for message in messages]
     return negotiate_many
 
 
 def bind(boxes: Sequence[Box], query: SealedQuery, content: RecordDict) -> None:
-    """Have the boxes grant their own offers that came back with the query; 0 where the box did not make the offer."""
-    if binding := read_binding(content):
-        for box in boxes:
+    """Have the boxes grant their own offers that came back with the query; 0 where the box did not make the offer.
+
+    Without a binding the policy decides anew, under no terms at all.
+    """
+    binding = read_binding(content) if BINDING in content else None
+    for box in boxes:
+        if binding is None:
+            box.bound.pop(query.id, None)
+        else:
             box.bound[query.id] = bound_micro(box, query, binding) or 0
 
 
 # the operator's side
+
+Bound = tuple[int, int, bytes]  # of one offer: micro-epsilon, payment in millionths, tag
+
 
 @dataclass(frozen=True)
 class Negotiation:
@@ -210,6 +234,12 @@ class Negotiation:
     operator: Operator
     rounds: int = 8
     releases: Mapping[str, tuple[Published, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.rounds, bool) or not isinstance(self.rounds, int) or not 1 <= self.rounds <= MAX_ROUNDS:
+            raise ValueError(f"[negotiation] rounds = {self.rounds!r} is not a whole number from 1 to {MAX_ROUNDS}")
+        if isinstance(self.operator, type) or not isinstance(self.operator, Operator):
+            raise ValueError(f"[negotiation] {self.operator!r:.80} is no operator: it has no method respond(bids, case)")
 
 
 @dataclass(frozen=True)
@@ -222,21 +252,29 @@ class Outcome:
 
     def bindings(self, kind: str, together: int = TOGETHER) -> list[tuple[list[str], ConfigRecord]]:
         """(homes, record) for the query itself: only homes with an offer of that kind; sent back to them with it."""
-        names = [name for name, bid in self.talk.bids.items() if bid.action == OFFER and bid.kind == kind]
-        parts = [names[start:start + together] for start in range(0, len(names), together)]
-        return [(part, ConfigRecord({
-            "homes": part, "epsilons": [self.talk.bids[name].epsilon_micro for name in part],
-            "payments": [self.talk.terms[name].payment_micro for name in part],
-            "tags": [self.tags[name] for name in part]})) for part in parts]
+        return binding_records(self.binding(kind), together)
+
+    def binding(self, kind: str) -> dict[str, Bound]:
+        """The offers for that kind."""
+        return {name: (bid.epsilon_micro, self.talk.terms[name].payment_micro, self.tags[name])
+                for name, bid in self.talk.bids.items() if bid.action == OFFER and bid.kind == kind}
 
 
-def read_binding(content: RecordDict) -> dict[str, tuple[int, int, bytes]]:
+def binding_records(bound: Mapping[str, Bound], together: int = TOGETHER) -> list[tuple[list[str], ConfigRecord]]:
+    """(homes, record) for groups of homes: the offers that bind, sent back to those that made them."""
+    names = list(bound)
+    parts = [names[start:start + together] for start in range(0, len(names), together)]
+    return [(part, ConfigRecord({"homes": part, **{key: [bound[name][at] for name in part] for at, key in enumerate(
+        ("epsilons", "payments", "tags"))}})) for part in parts]
+
+
+def read_binding(content: RecordDict) -> dict[str, Bound]:
     """home -> (micro-epsilon, payment, tag); {} where the message carries no binding record."""
     if BINDING not in content:
         return {}
     fields = _checked(content, BINDING, {"homes": list, "epsilons": list, "payments": list, "tags": list})
-    return {name: rest for name, *rest in zip(*(fields[key] for key in ("homes", "epsilons", "payments", "tags")),
-                                              strict=True)}
+    return {name: tuple(rest) for name, *rest in zip(*(fields[key] for key in ("homes", "epsilons", "payments", "tags")),
+                                                     strict=True)}
 
 
 def negotiate_over(send: Callable[[list[tuple[str, RecordDict]]], list[RecordDict | None]], names: Sequence[str],
@@ -255,27 +293,27 @@ def negotiate_over(send: Callable[[list[tuple[str, RecordDict]]], list[RecordDic
 
     def ask(terms: Mapping[str, Terms]) -> list[Bid]:
         tags.clear()
-        batch = [(name, content) for part, record in terms_records(terms)
+        asked = {name: said for name, said in terms.items() if name not in failed}
+        batch = [(name, content) for part, record in terms_records(asked)
                  for content in [RecordDict({TERMS: record})] for name in part]
-        replies = {name: reply for (name, _), reply in zip(batch, send(batch), strict=True)}
-        bids = []
-        for name in names:
-            if replies[name] is None:
+        found = {}
+        for (name, _), reply in zip(batch, send(batch), strict=True):
+            try:
+                if reply is None:
+                    raise ValueError("no reply")
+                found[name], tags[name] = decode_bid(reply, query, name)
+            except ValueError:  # a home that breaks the schema is one failure, whatever it sent; it is asked no more
                 failed.add(name)
-                bids.append(Bid(name, REFUSE))
-                continue
-            bid, tags[name] = decode_bid(replies[name], query, name)
-            bids.append(bid)
-        return bids
+        return [found.get(name, Bid(name, REFUSE)) for name in names]
 
     found = talk(names, query.query, public, operator, rounds, ask)
     return Outcome(found, dict(tags), tuple(sorted(failed)))
 
 
-def with_bindings(outcome: Outcome, query: SealedQuery, messages: Mapping[str, Message]) -> list[Message]:
+def with_bindings(bound: Mapping[str, Bound], messages: Mapping[str, Message]) -> list[Message]:
     """The messages (by home) of the homes whose offer binds, each with it inside; the others are not asked."""
     found = []
-    for names, record in outcome.bindings(query.kind):
+    for names, record in binding_records({name: bound[name] for name in messages if name in bound}):
         shared: dict[int, RecordDict] = {}
         for name in names:
             old = messages[name]

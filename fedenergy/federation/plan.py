@@ -13,18 +13,23 @@ from flwr.serverapp.strategy import Strategy
 from fedenergy import ids
 from fedenergy.box.admission import Admission, DataDealer, QuerierPolicy
 from fedenergy.box.agreement import AgreementTerms
+from fedenergy.box.negotiation import Operator
 from fedenergy.box.policies import Fixed
-from fedenergy.box.policy import Policy
+from fedenergy.box.policy import Policy, Public, policy_name
 from fedenergy.box.query import Query
+from fedenergy.box.shaping import LAPLACE, SHAPED, leaks, policy_mechanism, shaped
 from fedenergy.box.world import World, enrolment_secret
 from fedenergy.config import Config, Engine, Spec, StrategySpec, thaw
 from fedenergy.errors import ConfigError
 from fedenergy.federation.campaign import Entry, Part, declared
 from fedenergy.federation.freeze import freeze
+from fedenergy.federation.negotiation_rounds import Negotiation
 from fedenergy.households.population import Population
 from fedenergy.privacy.gaussian import GAUSSIAN, rho_micro
+from fedenergy.privacy.noisy_max import NOISY_MAX
 from fedenergy.privacy.sum_protocol import MAX_HOMES, SumProtocol
-from fedenergy.privacy.trust import OPEN, TRUST_MODES
+from fedenergy.privacy.trust import LOCAL, OPEN, TRUST_MODES
+from fedenergy.privacy.weighted import ATTRIBUTION
 
 
 @dataclass(frozen=True)
@@ -70,16 +75,18 @@ def plan_from_config(config: Config, folder: Path, ledger: Path, fresh: int = 0)
     for variation in config.variations():
         own = variation.config
         key = ids.canon([own.population.identity(), own.task.identity(), own.policy.identity(),
-                         thaw(own.agreement), own.privacy.noise])
+                         thaw(own.agreement), own.privacy.noise, own.privacy.leaking])
         if key not in known:
             world = World(own.population.build(), own.task.build(), own.policy.build(), own.agreement_spec.build(),
-                          ledger, own.privacy.noise, False, secret)
+                          ledger, own.privacy.noise, False, secret, own.privacy.leaking)
             known[key] = _add(worlds, world, own.oracle)
         number, open_number = known[key]
         query = own.query.build(**({"fresh": fresh} if fresh else {}))
         entries = [Entry(label, spec.build, spec.trust) for label, spec in labelled(own.strategies)]
-        parts += _parts(variation.keys, worlds, number, open_number, query, own.policy.identity(), own.seeds, entries,
-                        own.engine.max_failures)
+        talk = own.negotiation and _negotiation(own.negotiation.build(), own.negotiation.rounds)
+        policy = own.policy.identity() | ({"negotiation": own.negotiation.identity()} if own.negotiation else {})
+        parts += _parts(variation.keys, worlds, number, open_number, query, policy, own.seeds, entries,
+                        own.engine.max_failures, talk)
     return Plan(config.run_name, config.title or config.name, config.to_toml(), tuple(worlds), tuple(parts),
                 config.seeds, config.oracle, config.privacy.noise, config.engine, folder)
 
@@ -87,15 +94,21 @@ def plan_from_config(config: Config, folder: Path, ledger: Path, fresh: int = 0)
 def plan_from_objects(population: Population, task: Any, query: Query, strategies: Sequence[str | Strategy | type], *,
                       policy: Any = None, agreement: AgreementTerms | None = None, seeds: Sequence[int] = (0,),
                       oracle: bool = True, noise: str = "simulation", engine: Engine | None = None, name: str = "study",
+                      operator: Operator | None = None, negotiation_rounds: int = 8, leaking: bool = False,
                       folder: Path, ledger: Path | None = None) -> Plan:
-    """The plan of objects made in Python. Strategies: "module:Name", classes, or functions that make a fresh one."""
+    """The plan of objects made in Python. Strategies: "module:Name", classes, or functions that make a fresh one.
+
+    operator  who negotiates before each query, in at most negotiation_rounds rounds; None: the homes are asked at once
+    leaking   allow policies that set noise by the true answer: no guarantee
+    """
     policy = Fixed() if policy is None else policy
     agreement = AgreementTerms() if agreement is None else agreement
     seeds = tuple(seeds)
     _check_objects(population, task, query, policy, agreement, seeds, name)
     ledger = folder / "ledger" if ledger is None else Path(ledger)
     try:
-        world = World(population, task, policy, agreement, ledger, noise, False, enrolment_secret(noise, ledger))
+        world = World(population, task, policy, agreement, ledger, noise, False, enrolment_secret(noise, ledger),
+                      bool(leaking))
     except ValueError as error:
         raise ConfigError(str(error)) from error
     worlds: list[World] = []
@@ -104,7 +117,11 @@ def plan_from_objects(population: Population, task: Any, query: Query, strategie
     names = [entry.label for entry in entries]
     if not entries or len(set(names)) < len(names):
         raise ConfigError(f"strategies = {names}: give one or more, each with a name of its own")
-    parts = _parts({}, worlds, number, open_number, query, policy_identity(policy), tuple(seeds), entries, 0.0)
+    talk = None if operator is None else _negotiation(operator, negotiation_rounds)
+    known = policy_identity(policy)
+    if talk is not None:  # other talks end in other offers: another cell
+        known |= {"negotiation": {**policy_identity(operator), "rounds": negotiation_rounds}}
+    parts = _parts({}, worlds, number, open_number, query, known, tuple(seeds), entries, 0.0, talk)
     return Plan(name, name, "", tuple(worlds), tuple(parts), tuple(seeds), oracle, noise, engine or Engine(), folder)
 
 
@@ -122,6 +139,13 @@ def _check_objects(population, task, query, policy, agreement, seeds, name) -> N
         raise ConfigError(f"seeds = {list(seeds)}: give one or more different whole numbers >= 0")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
         raise ConfigError(f'name = "{name}" names a folder: 1 to 64 of A-Z a-z 0-9 . _ -, starting with a letter or digit')
+
+
+def _negotiation(operator: Any, rounds: int) -> Negotiation:
+    try:
+        return Negotiation(operator, rounds)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def labelled(specs: Sequence[StrategySpec]) -> list[tuple[str, StrategySpec]]:
@@ -174,14 +198,20 @@ def _add(worlds: list[World], world: World, oracle: bool) -> tuple[int, int | No
 
 
 def _check(world: World) -> None:
-    ids_seen = world.population.ids
+    for table, thing, kind in (("population", world.population, Population), ("policy", world.policy, Policy)):
+        if not isinstance(thing, kind):
+            raise ConfigError(f"[{table}] makes a {type(thing).__name__}, which is no {kind.__name__}: see fedenergy.{kind.__name__}")
+    try:
+        ids_seen = world.population.ids
+    except (ValueError, OSError) as error:  # measured homes are read when their ids are asked for
+        raise ConfigError(f"[population] {world.population.name}: {error}") from error
     if len(set(ids_seen)) != len(ids_seen):
         raise ConfigError(f"population {world.population.name} repeats a household id: ids must be unique")
     if not len(world.population):
         raise ConfigError(f"population {world.population.name} has no household")
 
 
-def _parts(keys, worlds, number, open_number, query, policy, seeds, entries, max_failures) -> list[Part]:
+def _parts(keys, worlds, number, open_number, query, policy, seeds, entries, max_failures, talk=None) -> list[Part]:
     world = worlds[number]
     oracle = None if open_number is None else (worlds[open_number], open_number)
     if query.kind not in world.task.kinds:
@@ -195,6 +225,10 @@ def _parts(keys, worlds, number, open_number, query, policy, seeds, entries, max
     if not coordinates:
         raise ConfigError(f"[task] {type(world.task).__name__} releases no coordinate for {world.population.name}")
     _admit(world, query)
+    if leaks(world.policy) and not world.leaking:
+        raise ConfigError(f"[policy] {policy_name(world.policy)} sets the noise by the true answer, which no epsilon "
+                          "bounds: choose another policy, or set [privacy] leaking = true for a comparison that is "
+                          'labelled "no guarantee"')
     homes = len(world.population)
     for entry in entries:
         strategy = entry.build()
@@ -206,7 +240,7 @@ def _parts(keys, worlds, number, open_number, query, policy, seeds, entries, max
         except TypeError as error:
             raise ConfigError(f"[[strategy]] a run of it could not be resumed: {error}") from error
         try:
-            trust, mechanism, returns = declared(strategy, entry.trust)
+            trust, mechanism, returns = declared(strategy, entry.trust, query.kind)
         except ValueError as error:
             raise ConfigError(f"[[strategy]] {entry.label}: {error}") from error
         if (least := getattr(strategy, "min_available_nodes", 0)) > homes:
@@ -214,6 +248,7 @@ def _parts(keys, worlds, number, open_number, query, policy, seeds, entries, max
                               f"population has {homes}: it would wait for ever; lower it or raise population.count")
         if returns not in ("sum", "mean", "state"):
             raise ConfigError(f'[[strategy]] {entry.label}: returns = "{returns}" is not "sum", "mean" or "state"')
+        _check_shaped(entry.label, world, query, trust, mechanism)
         if mechanism == GAUSSIAN:
             _check_gaussian(entry.label, world, query)
         if SumProtocol.parse(mechanism) is not None and homes > MAX_HOMES:
@@ -228,10 +263,30 @@ def _parts(keys, worlds, number, open_number, query, policy, seeds, entries, max
     if isinstance(world.policy, Fixed) and world.policy.epsilon is None and query.epsilon > world.terms.cap:
         raise ConfigError(f"[agreement] cap = {world.terms.cap:g} is below one query of epsilon = {query.epsilon:g}: "
                           "every home would refuse; raise the cap, or lower query.epsilon, or let a policy offer less")
-    text = ids.digest(b"fe.part.1", dict(keys), 4).hex() if keys else "all"
-    return [Part(f"{text}-seed{seed}", dict(keys), world, number, oracle, query, short(policy["use"]), policy, seed,
-                 entries, max_failures)
+    keys = thaw(keys, dates_as_text=True)  # a varied table is kept in checkpoints
+    text = ids.digest(b"fe.part.1", keys, 4).hex() if keys else "all"
+    return [Part(f"{text}-seed{seed}", keys, world, number, oracle, query, short(policy["use"]), policy, seed,
+                 entries, max_failures, talk)
             for seed in seeds]
+
+
+def _check_shaped(label: str, world: World, query: Query, trust: str, mechanism: str) -> None:
+    """A policy that shapes the noise meets only strategies whose noise it can shape."""
+    name = policy_name(world.policy)
+    if not hasattr(world.policy, "mechanism") or trust == OPEN or mechanism == NOISY_MAX:
+        return
+    if mechanism != LAPLACE:
+        raise ConfigError(f"[policy] {name} shapes Laplace noise by coordinate, and [[strategy]] {label} adds "
+                          f'"{mechanism}": leave one of them out')
+    if shaped(world.policy, mechanism) == ATTRIBUTION and trust != LOCAL:
+        raise ConfigError(f'[policy] {name} is for trust "local": in a sum (trust "{trust}", [[strategy]] {label}) every '
+                          "home would have other noise levels")
+    spec = world.spec(query.kind)
+    public = Public(N=len(world.population), d=len(spec.coordinates), clip=spec.clip, trust=trust)
+    try:
+        policy_mechanism(world.policy, SHAPED[shaped(world.policy, mechanism)], public)
+    except ValueError as error:
+        raise ConfigError(f"[policy] {error}") from error
 
 
 def _check_gaussian(label: str, world: World, query: Query) -> None:
@@ -265,7 +320,8 @@ def _entry(item: str | type | Callable[[], Strategy]) -> Entry:
         raise ConfigError(f"strategies: {type(item).__name__} is an instance, which would carry its state from one "
                           "seed to the next: pass the class, or a function that makes one")
     if not callable(item):
-        raise ConfigError(f"strategies: {item!r:.60} is no strategy: pass \"module:Name\", a class, or a function that makes one")
+        raise ConfigError(f'strategies: {item!r:.60} is no strategy: pass "module:Name", a class, or a function that '
+                          "makes one")
     return Entry(getattr(item, "__name__", type(item).__name__), item)
 
 

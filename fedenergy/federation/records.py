@@ -78,8 +78,12 @@ def answer_records(values: np.ndarray, fields: Mapping[str, str | int]) -> Recor
                        METRICS: MetricRecord({"num-examples": 1}), ENVELOPE: ConfigRecord(dict(fields))})
 
 
-def decode(content: RecordDict, query: SealedQuery, household: str, coordinates: int) -> Envelope:
-    """Flower records to the envelope of the query's trust mode; whatever does not fit its schema raises ValueError."""
+def decode(content: RecordDict, query: SealedQuery, household: str, coordinates: int,
+           grid: float | np.ndarray | None = None) -> Envelope:
+    """Flower records to the envelope of the query's trust mode; whatever does not fit its schema raises ValueError.
+
+    grid  what one integer of the answer is worth, where that is not the query's step: (d,) under weights
+    """
     if set(content) != {ARRAYS, METRICS, ENVELOPE}:
         raise ValueError(f"an answer holds exactly the records {ARRAYS}, {METRICS}, {ENVELOPE}")
     arrays, metrics, fields = content[ARRAYS], content[METRICS], content[ENVELOPE]
@@ -98,7 +102,7 @@ def decode(content: RecordDict, query: SealedQuery, household: str, coordinates:
     kind = ENVELOPES[query.trust]
     shape = (2, coordinates) if query.trust == OPEN else (coordinates,)
     made = kind(household, query.id, epsilon, read_array(arrays[SUMMARY], kind.dtype, shape))
-    return check_envelope(made, query.trust, coordinates, query.grid, NoiseGrid(query.clip).bound,
+    return check_envelope(made, query.trust, coordinates, query.grid if grid is None else grid, NoiseGrid(query.clip).bound,
                           2 if query.mechanism == GAUSSIAN else 1)
 
 

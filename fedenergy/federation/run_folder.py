@@ -17,6 +17,8 @@ import numpy as np
 from fedenergy import metrics
 from fedenergy.box.box import RELATION
 from fedenergy.box.ledger import Ledger
+from fedenergy.box.policy import REFUSE, Public, policy_name
+from fedenergy.box.shaping import leaks, shaped
 from fedenergy.federation.campaign import Part, State, declared, write_durably
 from fedenergy.federation.plan import Plan
 from fedenergy.federation.trust_grid import Exchange
@@ -25,13 +27,17 @@ from fedenergy.ids import decimal_text
 from fedenergy.privacy.epsilon import text
 from fedenergy.privacy.mechanisms import Laplace
 from fedenergy.privacy.noise import noise_from
-from fedenergy.privacy.trust import CURATOR, ENVELOPES, LOCAL, OPEN, TRUST_MODES
+from fedenergy.privacy.sum_protocol import SumProtocol
+from fedenergy.privacy.trust import CURATOR, ENVELOPES, LOCAL, OPEN, SUM, TRUST_MODES
 
 METRICS = ("run", "cell", "population", "strategy", "policy", "trust", "epsilon", "delta", "seed", "round", "metric",
            "value")
 PACKAGES = ("fedenergy", "flwr", "ray", "numpy", "pandas", "scipy", "xgboost", "numba", "cryptography", "torch",
             "opacus")
 SPENT_ROWS = 20_000
+OFFERED = "the operator: epsilon, kind, window, code; computed from public state"
+ACCEPTED = "the operator: one word, computed from public state"
+MASKED = "nobody singly; the aggregator opens only the sum over survivors"
 
 
 def versions() -> dict[str, str]:
@@ -139,7 +145,7 @@ def _summary(plan: Plan, states: Sequence[State], ledger: Ledger, seconds: float
                   **({"delta": query.delta} if query.delta else {})},
         "coordinates": list(names.pop()) if len(names) == 1 else [],  # a study may vary the kind: then neither is one
         "unit_of_values": units.pop() if len(units) == 1 else "", "relation": RELATION,
-        "noise": plan.noise, "stamp": noise_from(plan.noise, 0).stamp, "oracle": plan.oracle,
+        "noise": plan.noise, "stamp": _stamp(plan), "oracle": plan.oracle,
         "agreement": {"cap": world.terms.cap, "trust": list(world.terms.trust), "purposes": list(world.terms.purposes),
                       "classes": list(world.terms.classes)},
         "who_sees_what": _who_sees_what(plan, states), "spent": _spent(plan, states, ledger),
@@ -149,6 +155,12 @@ def _summary(plan: Plan, states: Sequence[State], ledger: Ledger, seconds: float
         "expected": _expected(plan, states), "inside_view": _inside_view(plan),
         "quality": _quality(population) if plan.oracle else [],
         "notes": _notes(plan)}
+
+
+def _stamp(plan: Plan) -> str:
+    """What stands under every table: seeded noise, and policies under which epsilon bounds nothing."""
+    leaking = sorted({policy_name(part.world.policy) for part in plan.parts if leaks(part.world.policy)})
+    return "; ".join(filter(None, (noise_from(plan.noise, 0).stamp, *(f"no guarantee under {name}" for name in leaking))))
 
 
 def _inside_view(plan: Plan) -> dict[str, Any] | None:
@@ -182,30 +194,50 @@ def _notes(plan: Plan) -> list[str]:
         notes.insert(0, f"The unit is one {population.unit}, not one home: {len(population)} of them belong to "
                      f"{len(owners)} home(s), at most {most} to one. By composition a home with k of them has k times "
                      f"the epsilon shown (here up to {most} x).")
+    policies = {policy_name(part.world.policy): part for part in plan.parts}
+    notes += [f"No guarantee: {name} sets the noise by the true answer. The epsilon shown for it bounds nothing."
+              for name, part in sorted(policies.items()) if leaks(part.world.policy)]
+    for name, part in sorted(policies.items()):
+        spec = part.world.spec(part.query.kind)
+        public = Public(N=len(part.world.population), d=len(spec.coordinates), clip=spec.clip)
+        if set(getattr(part.world.policy, "weights_for", lambda _: ())(public)) == {1.0}:
+            notes.append(f"{name} has equal weights here: give it weights or a profile of {public.d} public numbers.")
     return notes
 
 
 def _who_sees_what(plan: Plan, states: Sequence[State]) -> list[dict[str, Any]]:
     """Counted from the envelopes that crossed."""
-    counts = {name: Counter() for name in ("envelopes", "refused", "errors", "zones")}
+    counts = {name: Counter() for name in ("envelopes", "refused", "errors", "zones", "offers", "accepted")}
+    sums = {SumProtocol.parse(cell["mechanism"]) is not None for state in states for cell in state.cells.values()
+            if cell["trust"] == SUM}
     for state in states:
         for name, counter in counts.items():
             counter.update(state.crossings.get(name, {}))
+    ideal = ENVELOPES[SUM].seen_by
+    summed = {(): ideal, (False,): ideal, (True,): MASKED, (False, True): f"{ideal}; in protocol mode {MASKED}"}
     asked = sorted({part.query.epsilon_micro for part in plan.parts})
     most = text(asked[-1]) if len(asked) == 1 else f"{text(asked[0])} to {text(asked[-1])}"
     unit = plan.parts[0].world.population.unit
     stamp = noise_from(plan.noise, 0).stamp
     rows = []
     for trust in TRUST_MODES:
+        for envelope, name, told in (("Offer", "offers", OFFERED), ("Acceptance", "accepted", ACCEPTED)):
+            if counts[name][trust]:
+                rows.append({"trust": trust, "envelope": envelope, "count": counts[name][trust], "refused": 0, "errors": 0,
+                             "zones": 0, "seen_by": told, "epsilon_vs_querier": "0", "epsilon_vs_operator": "0",
+                             "unit": unit, "relation": RELATION, "stamp": ""})
         if not (counts["envelopes"][trust] or counts["refused"][trust] or counts["errors"][trust]):
             continue
         kind = ENVELOPES[trust]
         querier = "infinite" if trust == OPEN else most
-        operator = {CURATOR: "infinite: the Curator opens every Deposit", OPEN: "infinite"}.get(trust, most)
+        if trust == LOCAL and any(leaks(part.world.policy) for part in plan.parts):
+            querier = "no guarantee where the policy leaks"
+        operator = {LOCAL: querier, CURATOR: "infinite: the Curator opens every Deposit", OPEN: "infinite"}.get(trust, most)
         rows.append({"trust": trust, "envelope": kind.__name__, "count": counts["envelopes"][trust],
                      "refused": counts["refused"][trust], "errors": counts["errors"][trust],
                      "zones": counts["zones"][trust],
-                     "seen_by": kind.seen_by, "epsilon_vs_querier": querier, "epsilon_vs_operator": operator,
+                     "seen_by": summed.get(tuple(sorted(sums))) if trust == SUM else kind.seen_by,
+                     "epsilon_vs_querier": querier, "epsilon_vs_operator": operator,
                      "unit": unit, "relation": RELATION, "stamp": "" if trust == OPEN else stamp})
     return rows
 
@@ -225,12 +257,16 @@ def _spent(plan: Plan, states: Sequence[State], ledger: Ledger) -> list[dict[str
 
 
 def _refusals(inside: Path) -> list[dict[str, Any]]:
-    """Inside view: refusals by code and reason. A retried question is counted once."""
-    seen = {}
+    """Inside view: refusals by code and reason. A retried question is counted once, of a negotiation the last bid."""
+    seen, bids = {}, {}
     for path in sorted(inside.glob("*.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():
             entry = json.loads(line)
-            seen[entry.get("household"), entry.get("query_id"), entry["code"]] = entry["reason"]
+            if "action" in entry:
+                bids[entry["household"], entry["query_id"]] = entry
+            else:
+                seen[entry.get("household"), entry.get("query_id"), entry["code"]] = entry["reason"]
+    seen |= {(*key, entry["code"]): entry["reason"] for key, entry in bids.items() if entry["action"] == REFUSE}
     counts = Counter((code, reason) for (_, _, code), reason in seen.items())
     return [{"code": code, "reason": reason, "count": count} for (code, reason), count in sorted(counts.items())]
 
@@ -239,7 +275,10 @@ def _expected(plan: Plan, states: Sequence[State]) -> list[dict[str, Any]]:
     """Closed forms beside the measurements: E|error| and E[cosine] of sums with Laplace noise."""
     found: dict[tuple, dict[str, Any]] = {}
     for part, state in zip(plan.parts, states, strict=True):
-        returns = {entry.label: declared(entry.build(), entry.trust, part.query.kind) for entry in part.entries}
+        returns = {}
+        for entry in part.entries:
+            trust, mechanism, kind = declared(entry.build(), entry.trust, part.query.kind)
+            returns[entry.label] = trust, shaped(part.world.policy, mechanism), kind
         law = Laplace(part.world.spec(part.query.kind).clip)
         scale, delta = law.scale_units(part.query.epsilon_micro), law.sensitivity()
         answers = {(row[2], row[8]): row[10] for row in state.rows if row[9] == "answers"}

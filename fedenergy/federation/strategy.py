@@ -65,7 +65,10 @@ class ZoneStrategy(Strategy):
             np.stack([content[records.ARRAYS][records.SUMMARY].numpy() for content in contents]),
             np.array([f["epsilon_micro"] * EPSILON_UNIT if "epsilon_micro" in f else np.nan for f in fields]),
             tuple(f["household"] for f in fields))
-        zone = np.asarray(self.combine(answers), dtype=np.float64)
+        zone = np.asarray(self.combine(answers))
+        if zone.dtype.kind not in "iuf":
+            raise TypeError(f"combine returned {zone.dtype} {zone.shape}: real numbers (d,) are expected")
+        zone = zone.astype(np.float64)
         return ArrayRecord({records.SUMMARY: Array(zone)}), MetricRecord()
 
     def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord,

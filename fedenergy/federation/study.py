@@ -45,6 +45,7 @@ def run_study(config: Config, *, progress: Progress | None = None,
     folder, ledger, fresh = place(config)
     plan = plan_from_config(config, folder, ledger, fresh)
     with _only_run(folder):
+        _ledger_is_there(folder, ledger, config.run_name)
         if fresh:
             _count_fresh(ledger, config, fresh)
         start = {"fresh": fresh, "ledger": _ledger_note(config, folder, ledger)}
@@ -63,7 +64,11 @@ def resume_study(folder: Path, *, progress: Progress | None = None) -> Path:
         raise ConfigError(f"{folder} was made from Python objects, not from a config: run the script again; what was "
                           "charged is stored and free")
     start = json.loads(start_file.read_text(encoding="utf-8"))
-    plan = plan_from_config(parse(tomllib.loads(text)), folder, folder / start["ledger"], start["fresh"])
+    try:
+        config = parse(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{config_file} is damaged: {error}") from error
+    plan = plan_from_config(config, folder, folder / start["ledger"], start["fresh"])
     with _only_run(folder):
         return _play(plan, progress or SilentProgress())
 
@@ -85,6 +90,15 @@ def place(config: Config, number: int | None = None) -> tuple[Path, Path, int]:
     if not number:
         return base, ledger, 0
     return base.with_name(f"{base.name}-fresh{number}"), ledger, number
+
+
+def _ledger_is_there(folder: Path, ledger: Path, name: str) -> None:
+    """A run that has results has a ledger: without it the homes would answer as if nothing had been spent."""
+    ran = [path for path in (folder, *folder.parent.glob(f"{name}-fresh*"))
+           if (path / "metrics.csv").exists() or any(path.glob("checkpoints/*"))]
+    if ran and not any(ledger.glob("*.sqlite")):
+        raise ConfigError(f"{ran[0]} has results, but its ledger {ledger} is gone: the homes would answer as if nothing had "
+                          "been spent. Put the ledger back, or move the old run folders away to begin a new study")
 
 
 def _fresh_counts(ledger: Path) -> dict[str, int]:

@@ -16,19 +16,21 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
 from fedenergy.box.query import SealedQuery
+from fedenergy.box.shaping import grid_steps, release_mechanism
 from fedenergy.box.world import World
 from fedenergy.box.zone_store import ZoneStore
 from fedenergy.federation import flower_adapter as flower
 from fedenergy.federation import records
 from fedenergy.federation.client_app import ACCEPT
 from fedenergy.federation.masked_rounds import MaskedRounds
-from fedenergy.privacy.by_name import mechanism
+from fedenergy.federation.negotiation_rounds import Negotiation
+from fedenergy.federation.offers import Offers
 from fedenergy.privacy.mechanisms import Laplace, discrete_laplace
 from fedenergy.privacy.noise import noise_from
 from fedenergy.privacy.pairwise_masks import SumClosed
 from fedenergy.privacy.secure_sum import Summer
 from fedenergy.privacy.sum_protocol import SumProtocol, vanishing
-from fedenergy.privacy.trust import CURATOR, SUM, Envelope
+from fedenergy.privacy.trust import CURATOR, LOCAL, SUM, Envelope
 
 UNBOUNDED = "central_unbounded"
 COHORT = "cohort-"
@@ -38,12 +40,17 @@ Seal = Callable[[Sequence[str]], SealedQuery]
 
 @dataclass
 class Crossings:
-    """Envelopes counted as they cross, by trust mode: the "who sees what" page is made of these."""
+    """Envelopes counted as they cross, by trust mode: the "who sees what" page is made of these.
+
+    offers    bids of a negotiation, all rounds; accepted: words of the homes that will take part in a sum
+    """
 
     envelopes: Counter = field(default_factory=Counter)
     refused: Counter = field(default_factory=Counter)
     errors: Counter = field(default_factory=Counter)
     zones: Counter = field(default_factory=Counter)
+    offers: Counter = field(default_factory=Counter)
+    accepted: Counter = field(default_factory=Counter)
 
 
 @dataclass(frozen=True)
@@ -56,13 +63,39 @@ class Asked:
 
 
 class Exchange:
-    """One round of one variation: every query id is asked of a home at most once, whoever asks."""
+    """One round of one variation: every query id is asked of a home at most once, whoever asks.
 
-    def __init__(self, grid: Grid, world: World, number: int, seed: int, zones: ZoneStore,
-                 crossings: Crossings) -> None:
+    negotiation  what the operator negotiates with before it asks; None: it asks at once
+    """
+
+    def __init__(self, grid: Grid, world: World, number: int, seed: int, zones: ZoneStore, crossings: Crossings,
+                 negotiation: Negotiation | None = None) -> None:
         self.grid, self.world, self.number, self.seed = grid, world, number, seed
         self.zones, self.crossings = zones, crossings
         self._memo: dict[str, dict[str, Envelope | str]] = {}
+        self.offers = Offers(self, negotiation)
+        self.published: dict[str, dict] = {}  # cell -> this round's zone answer, as the fields of a policy's Published
+
+    def publish(self, query: SealedQuery, values: Sequence[np.ndarray], granted_micro: Sequence[int]) -> None:
+        """Note a zone answer, which is public: later negotiations of its cell may use it.
+
+        values         of (d,), to be added up; where that overflows (a home may send anything) nothing is noted
+        granted_micro  of each home in it; under local noise the epsilon noted is the one that, the same for all homes,
+                       would give the noise that is in it (of Laplace noise; of other kinds it is the epsilon granted alike)
+        """
+        if not self.offers.negotiating:
+            return
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = np.sum(values, axis=0)  # of multiples of the grid step: exact, in any order
+        if not np.isfinite(total).all():
+            return
+        homes, epsilon, noises = len(granted_micro), query.epsilon, 1
+        if query.trust == LOCAL:
+            noises = homes
+            epsilon = 1e-6 * (homes / sum(amount**-2 for amount in granted_micro)) ** 0.5
+        elif query.mechanism == UNBOUNDED:
+            noises = homes**2
+        self.published[query.cell] = {"values": total.tolist(), "epsilon": epsilon, "homes": homes, "noises": noises}
 
     def ask(self, query: SealedQuery, messages: Sequence[Message], *, parties: int = 0) -> Asked:
         """The envelopes that answer a query, asking only the homes that were not asked before in this round."""
@@ -84,6 +117,7 @@ class Exchange:
         status = [records.status_of(reply.content) if reply.has_content() else "failed" for reply in replies]
         self.crossings.refused[query.trust] += status.count("refused")
         self.crossings.errors[query.trust] += status.count("failed")
+        self.crossings.accepted[query.trust] += status.count("accepted")
         return ([message for message, word in zip(messages, status, strict=True) if word == "accepted"],
                 status.count("refused"), status.count("failed"))
 
@@ -122,7 +156,8 @@ class Exchange:
             self.crossings.refused[query.trust] += 1
             return "refused"
         try:
-            envelope = records.decode(reply.content, query, name, len(self.world.spec(query.kind).coordinates))
+            size = len(self.world.spec(query.kind).coordinates)
+            envelope = records.decode(reply.content, query, name, size, grid_steps(query, self.world.policy, size))
         except ValueError:  # a home that breaks the schema is one failure, whatever it sent
             self.crossings.errors[query.trust] += 1
             return "failed"
@@ -159,8 +194,12 @@ class TrustGrid(Grid):
         self.asked_indices = [flower.node_index(node) for node in nodes]
         if self._trust in (SUM, CURATOR):
             return self._zone(query, batch)
-        asked = self._exchange.ask(query, batch)
-        self._count(tuple(asked.envelopes), asked.refused, asked.failed)
+        willing = self._exchange.offers.willing(query, batch)
+        asked = self._exchange.ask(query, willing.messages)
+        self._count(tuple(asked.envelopes), willing.refused + asked.refused, willing.failed + asked.failed)
+        if self._trust == LOCAL and asked.envelopes:
+            self._exchange.publish(query, [one.values for one in asked.envelopes.values()],
+                                   [one.epsilon_micro for one in asked.envelopes.values()])
         by_name = {ids[flower.node_index(node)]: message for node, message in zip(nodes, batch, strict=True)}
         return [flower.reply(by_name[name], records.encode(envelope)) for name, envelope in asked.envelopes.items()]
 
@@ -177,16 +216,20 @@ class TrustGrid(Grid):
             row = self._open_sum(query, batch) if trust == SUM else self._open_deposits(query, batch)
         if row is None:
             return []
+        world = self._exchange.world
         self._count(tuple(row.households), len(batch) - len(row.households) - self.failed, self.failed)
-        grid_step = query.grid
-        values = np.frombuffer(row.payload, "<i8").astype(np.float64) * grid_step
+        steps = grid_steps(query, world.policy, len(world.spec(query.kind).coordinates))
+        values = np.frombuffer(row.payload, "<i8").astype(np.float64) * steps
         self._exchange.crossings.zones[trust] += 1
+        self._exchange.publish(query, [values], [query.epsilon_micro] * len(row.households))
         fields = {"household": records.ZONE, "query_id": query.id, "epsilon_micro": query.epsilon_micro,
                   "answers": len(row.households)}
         return [flower.reply(batch[0], records.answer_records(values, fields))]
 
     def _open_sum(self, query: SealedQuery, batch: list[Message]):
-        takers, refused, failed = self._cohort(query, batch)
+        willing = self._exchange.offers.willing(query, batch)
+        takers, refused, failed = self._cohort(query, willing.messages)
+        refused, failed = refused + willing.refused, failed + willing.failed
         self._count((), refused, failed)
         if not takers:
             return None
@@ -232,11 +275,15 @@ class TrustGrid(Grid):
             return takers, refused, failed
         inside = set(fixed.households)
         takers = [message for name, message in zip(names, batch, strict=True) if name in inside]
+        if len(takers) < len(inside):  # noise shares were drawn for all of them
+            self.closed = f"{len(inside) - len(takers)} homes that accepted do not take part now"
+            return [], len(batch), 0
         return takers, len(batch) - len(takers), 0
 
     def _open_deposits(self, query: SealedQuery, batch: list[Message]):
-        asked = self._exchange.ask(query, batch)
-        self._count((), asked.refused, asked.failed)
+        willing = self._exchange.offers.willing(query, batch)
+        asked = self._exchange.ask(query, willing.messages)
+        self._count((), willing.refused + asked.refused, willing.failed + asked.failed)
         if not asked.envelopes:
             return None
 
@@ -247,7 +294,8 @@ class TrustGrid(Grid):
                 scale = Laplace(query.clip).scale(query.epsilon_micro) * len(asked.envelopes)
                 noise = discrete_laplace(source, scale, total.size)
             else:
-                noise = mechanism(query.mechanism, query.clip, query.delta).noise(source, query.epsilon_micro, total.size)
+                law = release_mechanism(query, self._exchange.world.policy, total.size)
+                noise = law.noise(source, query.epsilon_micro, total.size)
             return (total + noise).astype("<i8").tobytes()
 
         return self._exchange.zones.put_once(query.id, tuple(asked.envelopes), noised, CURATOR)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import lzma
 import os
 import uuid
 import warnings
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -62,7 +64,11 @@ def arrays(kind: str, files: Sequence[str | Path], parameters: Mapping[str, Any]
     entry = folder() / f"{kind}-{key}.npz"
     if (kept := _read(entry)) is not None:
         return kept
-    made = make()
+    try:
+        made = make()
+    except (EOFError, lzma.LZMAError, zlib.error, UnicodeDecodeError) as error:  # a partial download, a cut file
+        names = ", ".join(Path(file).name for file in files)
+        raise ValueError(f"data set {kind}: {names} is damaged ({type(error).__name__}): copy it anew") from error
     if bad := [name for name, array in made.items() if array.dtype.hasobject]:
         raise ValueError(f"cache {kind}: array {bad[0]!r} holds Python objects; only numbers, dates and text are kept")
     _write(entry, made)

@@ -70,11 +70,12 @@ def check_trust(trust: str) -> str:
     return trust
 
 
-def check_envelope(envelope: Envelope, trust: str, coordinates: int, grid_step: float, bound: int,
+def check_envelope(envelope: Envelope, trust: str, coordinates: int, grid_step: float | np.ndarray, bound: int,
                    norm: int = 1) -> Envelope:
     """The schema of the outbound gate and of the decoder: type, dtype, shape, finite, on the grid.
 
-    coordinates  d; grid_step: g, in the unit of the values; bound: K, of a Deposit's norm in grid steps
+    coordinates  d; grid_step: g, in the unit of the values, or (d,) one for each; bound: K, of a Deposit's norm in
+                 grid steps
     norm         1: l1; 2: l2, under Gaussian noise
     Raises ValueError naming the rule, never the values.
     """

@@ -118,6 +118,10 @@ class WeightedLaplace:
 
     deposit = encode
 
+    def bound_for(self, granted_micro: int, asked_micro: int) -> int:
+        """K_i of a home that grants less than was asked, under the noise of what was asked: NoiseGrid.bound_for."""
+        return self.grid.bound_for(granted_micro, asked_micro)
+
     def noise(self, source: NoiseSource, epsilon_micro: int, size: int) -> np.ndarray:
         """(size,) int64, grid steps of S/w."""
         return self.laplace.noise(source, epsilon_micro, size)

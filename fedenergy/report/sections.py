@@ -363,8 +363,9 @@ def quality(data: RunData) -> str:
 
 
 def reproduce(data: RunData) -> str:
-    folder = shlex.quote(f"{data.folder.resolve().name}/config.resolved.toml")
-    text = markup.paragraph("From the folder that holds this run's folder:") + markup.code(f"fedenergy run {folder}")
+    config = shlex.quote(str(data.folder / "config.resolved.toml"))
+    text = markup.paragraph("From the folder of the study, where its strategies are found:")
+    text += markup.code(f"fedenergy run {config}")
     if data.summary.get("noise") == "secure":
         text += markup.paragraph(
             "The noise came from the operating system: only the ledger's stored answers give these numbers again "

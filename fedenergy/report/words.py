@@ -19,9 +19,11 @@ METRICS = {  # name: (heading, has the unit of values, which way is better)
     "spearman_total": ("Spearman, total", False, "higher"),
     "cosine_total": ("cosine, total", False, "higher"),
     "top1_total": ("top-1, total", False, "higher"),
+    "sign_total": ("sign, total", False, "higher"),
     "clipped_share": ("clipped share", False, "lower"),
     "answers": ("answers", False, "higher"),
     "refusals": ("refusals", False, "lower"),
+    "failures": ("failures", False, "lower"),
     "epsilon_spent_mean": ("ε spent, mean", False, "lower"),
     "epsilon_spent_max": ("ε spent, max", False, "lower"),
 }

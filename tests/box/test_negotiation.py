@@ -35,7 +35,6 @@ from fedenergy.federation import negotiation_rounds as rounds
 from fedenergy.federation import records
 from fedenergy.federation.client_app import Homes, make_client
 from fedenergy.federation.local_grid import LocalGrid
-from fedenergy.federation.shard import Client
 from tests.box.test_policy import AGREEMENT, PUBLIC, case
 from tests.federation.helpers import FITTED, Sums, boxes_of, make_world, seal
 
@@ -192,7 +191,8 @@ def test_a_failing_policy_refuses_and_its_words_stay_inside():
         def offer(self, case):
             raise RuntimeError("reading 3.14159")
 
-    bid, reason = answer("h1", Curious(), case(), Terms())
+    bid, code, reason = answer("h1", Curious(), case(), Terms())
+    assert code == "policy_error"
     assert (bid.action, bid.code, bid.epsilon_micro) == ("refuse", "refused", None)
     assert "3.14159" in reason
     assert "3.14159" not in repr(bid)
@@ -226,10 +226,7 @@ def test_empty_negotiations_are_refused():
 
 def grid_of(world, inside=None):
     known = Homes((world,), inside)
-    made = make_client(known)
-    made.app.query(rounds.NEGOTIATE)(lambda message, context: rounds.handler(known)([message], [context])[0])
-    batch = {**made.batch, f"query.{rounds.NEGOTIATE}": rounds.handler(known)}
-    return LocalGrid(Client(made.app, batch, made.failed), len(world.population))
+    return LocalGrid(make_client(known), len(world.population))
 
 
 def sender(grid, query, names, drop=()):

@@ -85,7 +85,7 @@ def test_privacy_stands_before_results_and_beside_them(full: Path) -> None:
     assert "Seeded noise: not private" in text
     assert "ε per household" in text
     assert "prefers-color-scheme: dark" in text
-    assert "fedenergy run zone-explanations-20260115-093000/config.resolved.toml" in text
+    assert "zone-explanations-20260115-093000/config.resolved.toml" in text
 
 
 def test_figures_are_saved_in_two_formats_on_white(full: Path) -> None:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from fedenergy.federation.offers import Willing
 from fedenergy.federation.trust_grid import Asked, TrustGrid
 from fedenergy.privacy.trust import CURATOR, Deposit
 from strategies.central_laplace import CentralLaplace
@@ -21,8 +22,9 @@ def opened(mechanism: str) -> np.ndarray:
     envelopes = {f"home-{home}": Deposit(f"home-{home}", "q", 1_000_000, np.zeros(DRAWS, np.int64))
                  for home in range(HOMES)}
     zones = SimpleNamespace(put_once=lambda query_id, names, make, trust: np.frombuffer(make(), "<i8"))
-    exchange = SimpleNamespace(ask=lambda query, batch: Asked(envelopes, 0, 0), zones=zones, seed=0,
-                               world=SimpleNamespace(noise="simulation"))
+    offers = SimpleNamespace(willing=lambda query, batch: Willing(list(batch)))
+    exchange = SimpleNamespace(ask=lambda query, batch: Asked(envelopes, 0, 0), zones=zones, seed=0, offers=offers,
+                               world=SimpleNamespace(noise="simulation", policy=None))
     query = SimpleNamespace(id="q", clip=CLIP, epsilon_micro=1_000_000, mechanism=mechanism, delta=0.0)
     return TrustGrid(exchange, CURATOR, seal=None)._open_deposits(query, [])
 

@@ -1,0 +1,138 @@
+"""The tables of a config as frozen values: a thing by name with its arguments, a strategy, an operator, settings.
+
+`use = "module:Name"` names a thing; the other keys of its table are its arguments, checked against its signature.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedenergy.errors import (
+    ConfigError,
+    FrozenMap,
+    call,
+    check_arguments,
+    did_you_mean,
+    freeze,
+    look_up,
+    thaw,
+    toml_text,
+)
+from fedenergy.privacy.trust import TRUST_MODES
+
+MAX_TALK = 64  # rounds of one negotiation
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A thing by name and the arguments it is built with. `table` is where it was written, for messages.
+
+    >>> Spec("fractions:Fraction", {"numerator": 3, "denominator": 6}).build()
+    Fraction(1, 2)
+    """
+
+    use: str
+    args: Mapping[str, Any] = FrozenMap()
+    table: str = field(default="config", compare=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.use, str) or not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", self.use):
+            hint = ":".join(str(self.use).rsplit(".", 1)) if re.fullmatch(r"\w+(\.\w+)+", str(self.use)) else ""
+            raise ConfigError(f'[{self.table}] use = "{self.use}" is not of the form "module:Name"'
+                              + (f'. Did you mean "{hint}"?' if hint else ', for example "strategies.mine:Mine"'))
+        object.__setattr__(self, "args", freeze(self.args, self.table))
+
+    def resolve(self) -> Any:
+        """The object itself, looked up from the working folder first. ConfigError where there is none."""
+        return look_up(self.use, self.table)
+
+    def check(self) -> Spec:
+        """Resolve it and check the arguments against its signature, without calling it. Returns self."""
+        check_arguments(self.resolve(), thaw(self.args), self.table)
+        return self
+
+    def build(self, **extra: Any) -> Any:
+        """The object called with its arguments; extra ones come on top.
+
+        ConfigError naming the table for unknown and missing arguments, text where a number belongs, and whatever
+        value the object itself refuses (ValueError, TypeError, OSError).
+        """
+        return call(self.resolve(), {**thaw(self.args), **extra}, self.table)
+
+    def identity(self) -> dict[str, Any]:
+        """Plain JSON values: what identifies the thing in query ids and cells."""
+        return thaw(self.written(), dates_as_text=True)
+
+    def written(self) -> dict[str, Any]:
+        """Its table as TOML has it."""
+        return {"use": self.use, **thaw(self.args)}
+
+
+@dataclass(frozen=True)
+class StrategySpec(Spec):
+    """A strategy; `trust` overrides the trust mode that its class declares (None: as declared)."""
+
+    trust: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.trust is not None and self.trust not in TRUST_MODES:
+            raise ConfigError(f'[{self.table}] trust = "{self.trust}" is unknown: use one of {", ".join(TRUST_MODES)}.'
+                              f"{did_you_mean(str(self.trust), TRUST_MODES)}")
+
+    def written(self) -> dict[str, Any]:
+        return {"use": self.use, **({"trust": self.trust} if self.trust else {}), **thaw(self.args)}
+
+
+@dataclass(frozen=True)
+class NegotiationSpec(Spec):
+    """The operator that negotiates before each query; rounds: of offers, at most."""
+
+    rounds: int = 8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if type(self.rounds) is not int or not 1 <= self.rounds <= MAX_TALK:
+            raise ConfigError(f"[{self.table}] rounds = {toml_text(self.rounds)} is not a whole number from 1 to {MAX_TALK}")
+
+    def written(self) -> dict[str, Any]:
+        return {"use": self.use, "rounds": self.rounds, **thaw(self.args)}
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """noise: "simulation" (seeded, stamped) or "secure" (from the operating system); leaking: policies that set noise
+    by the true answer may be compared (no guarantee)."""
+
+    noise: str = "simulation"
+    leaking: bool = False
+
+    def __post_init__(self) -> None:
+        if self.noise not in ("simulation", "secure"):
+            raise ValueError(f'noise = "{self.noise}" is unknown: use "simulation" or "secure"')
+
+
+@dataclass(frozen=True)
+class Engine:
+    """workers: processes, 0 = in this one; address: a Ray cluster, "" = start one here; batch: homes per batch of
+    messages, 0 = chosen by the engine; max_failures: share of a round's homes that may fail, 0..1."""
+
+    workers: int = 2
+    address: str = ""
+    batch: int = 0
+    max_failures: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, high in (("workers", 1024), ("batch", 10**6), ("max_failures", 1)):
+            if not 0 <= getattr(self, name) <= high:
+                raise ValueError(f"{name} = {getattr(self, name)} is outside 0..{high}")
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """path: folder or URL of the ledger, "" = the run folder."""
+
+    path: str = ""

@@ -1,0 +1,1 @@
+"""Parts of simulations/hxai_mechanisms.py: settings, runs, figures, claims."""
