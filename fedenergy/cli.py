@@ -127,8 +127,9 @@ def compare(config: ConfigPath, metric: Metric = "mae", sets: Sets = [], vary: V
     fedenergy compare configs/quickstart.toml --vary population.count=50,200
     fedenergy compare configs/quickstart.toml --metric cosine --seeds 0,1,2,3,4
     """
-    folder = _run(_study(config, sets, vary, seeds, workers, address, data, quick, fresh, out))
-    _show(folder, metric)
+    study = _study(config, sets, vary, seeds, workers, address, data, quick, fresh, out)
+    _check_metric(metric)
+    _show(_run(study), metric)
 
 
 @app.command()
@@ -187,6 +188,14 @@ def _study(path: Path, sets: Sequence[str], vary: Sequence[str], seeds: str | No
                   quick=quick, fresh=fresh, out=out)
     _use_data(config.data)
     return config
+
+
+def _check_metric(metric: str) -> None:
+    """A mistyped metric is a mistake before the study runs, not after it."""
+    from fedenergy.report.words import METRICS
+
+    if metric not in METRICS:
+        raise ConfigError(f'there is no metric "{metric}" (there is: {", ".join(METRICS)}).{did_you_mean(metric, METRICS)}')
 
 
 def _use_data(data: str | None) -> None:
@@ -316,6 +325,9 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
         code = _complain("interrupted", 130, error)
     except FedenergyError as error:
         code = _complain(error, error.exit_code, error)
+    except _foreseen() as error:
+        where = f": {error.filename}" if getattr(error, "filename", None) else ""
+        code = _complain(f"{getattr(error, 'strerror', None) or error}{where}", 1, error)
     except BrokenPipeError:  # the reader left, as in `fedenergy check ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
@@ -323,6 +335,16 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
         debug = "" if _debug() else " (FEDENERGY_DEBUG=1 shows where)"
         code = _complain(f"unexpected {type(error).__name__}: {error}{debug}", 1, error)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _foreseen() -> tuple[type[BaseException], ...]:
+    """Failures of the machine or of the ledger that say themselves what to do. BrokenPipeError is handled elsewhere."""
+    found = [PermissionError, FileExistsError, FileNotFoundError, NotADirectoryError, IsADirectoryError]
+    if "fedenergy.box.ledger_rows" in sys.modules:
+        from fedenergy.box.ledger_rows import LedgerBroken, LedgerUnavailable
+
+        found += [LedgerBroken, LedgerUnavailable]
+    return tuple(found)
 
 
 def _debug() -> bool:

@@ -17,7 +17,8 @@ ONLY = {  # module -> places that may import it
     "xgboost": ("fedenergy/explain/",),
     "shap": ("fedenergy/report/",),
     "torch": ("fedenergy/imputation/", "fedenergy/privacy/accounting.py"),
-    "pickle": (), "cloudpickle": (), "joblib": (), "yaml": (), "simulations": (), "tests": (), "strategies": ("strategies/",),
+    "pickle": (), "cloudpickle": (), "joblib": (), "yaml": (), "simulations": (), "tests": (),
+    "strategies": ("strategies/",),
 }
 APART = ("explain", "imputation", "synthesis")
 

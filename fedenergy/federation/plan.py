@@ -200,7 +200,8 @@ def _add(worlds: list[World], world: World, oracle: bool) -> tuple[int, int | No
 def _check(world: World) -> None:
     for table, thing, kind in (("population", world.population, Population), ("policy", world.policy, Policy)):
         if not isinstance(thing, kind):
-            raise ConfigError(f"[{table}] makes a {type(thing).__name__}, which is no {kind.__name__}: see fedenergy.{kind.__name__}")
+            raise ConfigError(f"[{table}] makes a {type(thing).__name__}, which is no {kind.__name__}: see "
+                              f"fedenergy.{kind.__name__}")
     try:
         ids_seen = world.population.ids
     except (ValueError, OSError) as error:  # measured homes are read when their ids are asked for
