@@ -1,0 +1,17 @@
+"""Artificial load profiles: intake -> segments -> components -> shuffle -> synthesise, and the scores that judge them."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_HOME = {"DEFAULT": "components", "Recipe": "components", "SOURCE": "components", "Synthetic": "generate",
+         "judge": "judging", "panel": "intake", "synthesise": "generate"}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"fedenergy.synthesis has no {name!r} (it has: {', '.join(__all__)})")
+    return getattr(importlib.import_module(f"fedenergy.synthesis.{_HOME[name]}"), name)
