@@ -7,9 +7,9 @@ from typing import Any
 
 _HOME = {
     "AdaLNBound": "dit", "DPSGD": "dpsgd", "DiT": "dit", "DiTConfig": "dit", "Filled": "sample", "Masks": "masks",
-    "Model": "model", "Objective": "objective", "Windows": "task", "blocks": "masks", "cut": "task", "errors": "task",
-    "fill": "sample", "fill_with": "baselines", "join": "task", "mixed": "masks", "outage": "masks", "points": "masks",
-    "runs": "masks", "split": "task", "suffix": "masks", "train": "training",
+    "Model": "model", "Objective": "objective", "Windows": "task", "blocks": "masks", "cut": "task", "dp_gp": "dp_gp",
+    "errors": "task", "fill": "sample", "fill_with": "baselines", "join": "task", "mixed": "masks", "outage": "masks",
+    "points": "masks", "runs": "masks", "split": "task", "suffix": "masks", "train": "training",
 }
 
 __all__ = sorted(_HOME)
@@ -18,6 +18,7 @@ __all__ = sorted(_HOME)
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'fedenergy.imputation' has no attribute {name!r}")
-    value = getattr(import_module(f"fedenergy.imputation.{_HOME[name]}"), name)
+    module = import_module(f"fedenergy.imputation.{_HOME[name]}")
+    value = module if _HOME[name] == name else getattr(module, name)
     globals()[name] = value
     return value
