@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import click
 import typer
 
+from fedenergy.cli_data import app as data_app
 from fedenergy.errors import ConfigError, FedenergyError, did_you_mean, one_line
 from fedenergy.progress import Progress, open_progress
 
@@ -48,6 +49,7 @@ FEDENERGY_DEBUG=1 shows tracebacks."""
 
 app = typer.Typer(name="fedenergy", help=HELP, rich_markup_mode="rich", add_completion=False,
                   pretty_exceptions_enable=False, context_settings={"help_option_names": ["--help", "-h"]})
+app.add_typer(data_app)
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="A study in TOML, such as configs/quickstart.toml.")]
 RunPath = Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its name in runs/.")]
