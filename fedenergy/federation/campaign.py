@@ -309,7 +309,9 @@ def checked_zone(result: ArrayRecord, trust: str, coordinates: int) -> np.ndarra
     if trust == OPEN and values.shape == (2, coordinates):  # whatever adds up Plains: the unclipped half
         values = values[1]
     if values.shape != (coordinates,) or values.dtype.kind not in "iuf" or not np.isfinite(values).all():
-        raise ValueError(f"it returned {values.dtype} {values.shape}: ({coordinates},) finite real numbers are expected")
+        what = "" if values.dtype.kind not in "fc" or np.isfinite(values).all() else " with NaN or infinite values"
+        raise ValueError(f"it returned {values.dtype} {values.shape}{what}: ({coordinates},) finite real numbers are "
+                         "expected")
     return values.astype(np.float64)
 
 

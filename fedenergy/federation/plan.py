@@ -198,18 +198,20 @@ def _add(worlds: list[World], world: World, oracle: bool) -> tuple[int, int | No
 
 
 def _check(world: World) -> None:
-    for table, thing, kind in (("population", world.population, Population), ("policy", world.policy, Policy)):
-        if not isinstance(thing, kind):
-            raise ConfigError(f"[{table}] makes a {type(thing).__name__}, which is no {kind.__name__}: see "
-                              f"fedenergy.{kind.__name__}")
-    try:
+    try:  # measured homes are read when their ids are asked for, which the check of the type does
+        for table, thing, kind in (("policy", world.policy, Policy), ("population", world.population, Population)):
+            if not isinstance(thing, kind):
+                raise ConfigError(f"[{table}] makes a {type(thing).__name__}, which is no {kind.__name__}: see "
+                                  f"fedenergy.{kind.__name__}")
         ids_seen = world.population.ids
-    except (ValueError, OSError) as error:  # measured homes are read when their ids are asked for
+    except (ValueError, OSError) as error:
         raise ConfigError(f"[population] {world.population.name}: {error}") from error
     if len(set(ids_seen)) != len(ids_seen):
         raise ConfigError(f"population {world.population.name} repeats a household id: ids must be unique")
     if not len(world.population):
-        raise ConfigError(f"population {world.population.name} has no household")
+        left_out = next(iter(getattr(world.population, "excluded", {}).items()), None)
+        why = "" if left_out is None else f": all were left out, such as {left_out[0]} ({left_out[1]})"
+        raise ConfigError(f"population {world.population.name} has no household{why}")
 
 
 def _parts(keys, worlds, number, open_number, query, policy, seeds, entries, max_failures, talk=None) -> list[Part]:
