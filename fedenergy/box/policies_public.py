@@ -20,12 +20,12 @@ from fedenergy.box.policies import (
     private_price,
 )
 from fedenergy.box.policy import Case, Counter, Offer, Public, Refuse
-from fedenergy.box.query import GENERAL, GRANULARITIES, SPECIFIC
+from fedenergy.box.query import GENERAL, GRANULARITIES, SPECIFIC, SPECIFIC_TO_GENERAL
 from fedenergy.metrics import expected_abs_sum_of_laplace
 from fedenergy.privacy.epsilon import MICRO, micro
 from fedenergy.privacy.mechanisms import Laplace
 
-CLASS_RATIO = 1.65  # epsilon of a specific query over that of a general one (spec/explain.md: utilities .83 and .67)
+CLASS_RATIO = SPECIFIC_TO_GENERAL
 COARSER = {"appliances": ("peak_hour", "total"), "elasticity": ("peak_hour", "total"), "incentive": ("total",),
            "top": ("peak_hour", "total"), "peak_hour": ("total",), "trend": ("total",)}  # kinds that tell less
 GRANULARITY = {"top": "appliance", "peak_hour": "daypart", "total": "total", "trend": "total"}

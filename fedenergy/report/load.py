@@ -52,18 +52,18 @@ class RunData:
 
     @classmethod
     def read(cls, folder: str | Path) -> RunData:
-        """Read runs/<name>-<stamp>/. Raises RunFolderError naming the file and the remedy.
+        """Read runs/<name>-<digest>/. Raises RunFolderError naming the file and the remedy.
 
         metrics.csv, cells.csv and summary.json are the end of a run: without them it is unfinished.
         """
         folder = Path(folder)
         if not folder.is_dir():
             raise RunFolderError(
-                f"{folder} is not a folder: give the run folder that `fedenergy run` printed (runs/<name>-<stamp>)"
+                f"{folder} is not a folder: give the run folder that `fedenergy run` printed (runs/<name>-<digest>)"
             )
         if not (folder / "config.resolved.toml").is_file():
             raise RunFolderError(
-                f"{folder} is not a run folder: it has no config.resolved.toml; give runs/<name>-<stamp>"
+                f"{folder} is not a run folder: it has no config.resolved.toml; give runs/<name>-<digest>"
             )
         if absent := [name for name in ("metrics.csv", "cells.csv", "summary.json") if not (folder / name).is_file()]:
             raise RunFolderError(
