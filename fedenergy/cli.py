@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -20,13 +18,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import click
 import typer
 
+from fedenergy import cli_study
 from fedenergy.cli_data import app as data_app
+from fedenergy.cli_parts import console, pairs, run_folder, use_data, watched
 from fedenergy.errors import ConfigError, FedenergyError, did_you_mean, one_line
-from fedenergy.progress import Progress, open_progress
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fedenergy.config import Config
 
 HELP = """Simulate a population of [bold]private homes[/bold], aggregate what they let out in several ways, compare.
@@ -115,6 +112,9 @@ def run(config: ConfigPath, sets: Sets = [], vary: Vary = [], seeds: Seeds = Non
     fedenergy run configs/quickstart.toml --vary population.count=50,200
     fedenergy run configs/london.toml --data ../shared/data --seeds 0,1
     """
+    if cli_study.is_other(config):
+        return cli_study.run(*cli_study.load(config, sets, seeds, data, quick, out, vary=vary, workers=workers,
+                                             address=address, fresh=fresh))
     folder = _run(_study(config, sets, vary, seeds, workers, address, data, quick, fresh, out))
     _show(folder)
 
@@ -143,11 +143,13 @@ def resume(run: RunPath, data: Data = None) -> None:
     \b
     fedenergy resume runs/quickstart-1a2b3c4d
     """
-    folder = _run_folder(run)
-    _use_data(data)
+    folder = run_folder(run)
+    use_data(data)
+    if cli_study.is_other(folder / "config.resolved.toml"):
+        return cli_study.resume(folder, data)
     from fedenergy.federation.study import resume_study
 
-    _show(_watched(lambda progress: resume_study(folder, progress=progress), folder))
+    _show(watched(lambda progress: resume_study(folder, progress=progress), folder))
 
 
 @app.command()
@@ -160,6 +162,9 @@ def check(config: ConfigPath, sets: Sets = [], vary: Vary = [], seeds: Seeds = N
     fedenergy check configs/quickstart.toml
     fedenergy check configs/quickstart.toml --set agreement.cap=1
     """
+    if cli_study.is_other(config):
+        return cli_study.check(*cli_study.load(config, sets, seeds, data, quick, out, vary=vary, workers=workers,
+                                               address=address, fresh=fresh))
     study = _study(config, sets, vary, seeds, workers, address, data, quick, fresh, out)
     from fedenergy.federation.estimate import estimate
 
@@ -177,8 +182,10 @@ def report(run: RunPath, data: Data = None) -> None:
     \b
     fedenergy report runs/quickstart-1a2b3c4d
     """
-    folder = _run_folder(run)
-    _use_data(data)
+    folder = run_folder(run)
+    use_data(data)
+    if cli_study.is_other(folder / "config.resolved.toml"):
+        return cli_study.resume(folder, data)
     _show(folder)
 
 
@@ -188,7 +195,7 @@ def _study(path: Path, sets: Sequence[str], vary: Sequence[str], seeds: str | No
 
     config = load(path, sets=sets, vary=vary, seeds=seeds, workers=workers, address=address, data=data or None,
                   quick=quick, fresh=fresh, out=out)
-    _use_data(config.data)
+    use_data(config.data)
     return config
 
 
@@ -200,41 +207,11 @@ def _check_metric(metric: str) -> None:
         raise ConfigError(f'there is no metric "{metric}" (there is: {", ".join(METRICS)}).{did_you_mean(metric, METRICS)}')
 
 
-def _use_data(data: str | None) -> None:
-    """Loaders, in this process and in workers started from it, find the data sets through the environment."""
-    if data:
-        if not Path(data).is_dir():
-            raise ConfigError(f'data = "{data}" is no folder: give that of the data sets (--data, $FEDENERGY_DATA)')
-        os.environ["FEDENERGY_DATA"] = str(Path(data).resolve())
-
-
 def _run(config: Config) -> Path:
     from fedenergy.federation.study import place, run_study
 
     folder, _, _ = place(config)  # before the run: each --fresh run that begins makes the next one's folder another
-    return _watched(lambda progress: run_study(config, progress=progress), folder)
-
-
-def _watched(work: Callable[[Progress], Path], folder: Path) -> Path:
-    """Do the work under a progress bar; on Ctrl-C say how to go on."""
-    try:
-        with closing(open_progress()) as progress:
-            return work(progress)
-    except KeyboardInterrupt:
-        how = f"go on with: fedenergy resume {shlex.quote(str(folder))}" if folder.is_dir() else "nothing was begun"
-        print(f"\nInterrupted; {how}", file=sys.stderr)
-        raise typer.Exit(130) from None
-
-
-def _run_folder(run: str) -> Path:
-    """The folder itself, or the one of that name in runs/."""
-    for folder in (Path(run), Path("runs", run)):
-        if folder.is_dir():
-            return folder
-    parent = Path(run).parent if Path(run).parent != Path() else Path("runs")
-    names = [item.name for item in parent.iterdir() if item.is_dir()] if parent.is_dir() else []
-    raise ConfigError(f"{run} is no run folder, nor is runs/{run}: give the folder that fedenergy run printed."
-                      f"{did_you_mean(Path(run).name, names)}")
+    return watched(lambda progress: run_study(config, progress=progress), folder)
 
 
 def _show(folder: Path, metric: str | None = None) -> None:
@@ -243,12 +220,12 @@ def _show(folder: Path, metric: str | None = None) -> None:
     from fedenergy.report.page import write_report
     from fedenergy.report.tables import ranking, summary_table, to_rich, why_no_ranking
 
-    console = _console()
+    screen = console()
     try:
         data = RunData.read(folder)
         unit = str(data.summary.get("unit_of_values") or "")
         table = summary_table(data.metrics, data.cells, data.unit)
-        console.print(to_rich(table, data.privacy_line, unit, width=console.width))
+        screen.print(to_rich(table, data.privacy_line, unit, width=screen.width))
         if metric is not None:
             names = sorted(set(data.metrics["metric"]))
             if metric not in names:
@@ -257,7 +234,7 @@ def _show(folder: Path, metric: str | None = None) -> None:
             ranked = ranking(data.metrics, data.cells, metric=metric)
             if len(ranked):
                 caption = "95 % Student intervals over seeds, paired with the best of the setting"
-                console.print(to_rich(ranked, caption, unit, width=console.width))
+                screen.print(to_rich(ranked, caption, unit, width=screen.width))
             else:
                 print(why_no_ranking(data.metrics, metric))
         print(f"\nReport: {write_report(folder)}")
@@ -278,11 +255,10 @@ def _show_estimate(found: Any) -> None:
     rows = list(dict.fromkeys(rows))
     for row in rows[:40]:
         table.add_row(*(Text(str(cell)) for cell in row))
-    console = _console()
-    console.print(table)
+    console().print(table)
     if len(rows) > 40:
         print(f"... and {len(rows) - 40:,} more cells")
-    _pairs([("homes", f"{found.homes:,}"), ("cells", f"{found.cells:,}"), ("rounds", f"{found.rounds:,}"),
+    pairs([("homes", f"{found.homes:,}"), ("cells", f"{found.cells:,}"), ("rounds", f"{found.rounds:,}"),
             ("exchanges", f"{found.exchanges:,}"), ("charges to ledgers", f"{found.charges:,}"),
             ("time, about", _time(found.seconds)), ("memory, driver", f"{found.driver_mb:,.0f} MB"),
             ("memory, each worker", f"{found.worker_mb:,.0f} MB"), ("disk", f"{found.disk_mb:,.1f} MB")])
@@ -296,23 +272,10 @@ def _epsilon(micro: int | None, otherwise: str) -> str:
     return otherwise if micro is None else decimal_text(Decimal(micro).scaleb(-6))
 
 
-def _pairs(rows: Iterable[tuple[str, str]]) -> None:
-    print()
-    for name, value in rows:
-        print(f"{name:<20} {value:>12}")
-
-
 def _time(seconds: float) -> str:
     from fedenergy.progress import clock_text
 
     return f"{seconds:.0f} s" if seconds < 100 else clock_text(seconds)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    console = Console()
-    return console if console.is_terminal else Console(width=max(console.width, 120))
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:

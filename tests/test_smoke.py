@@ -21,7 +21,9 @@ from fedenergy.federation.study import run_study
 from tests.federation.test_study import HOMES, make_config, results, values
 
 ROOT = Path(__file__).parents[1]
-CONFIGS = sorted(ROOT.glob("configs/*.toml"))
+ALL_CONFIGS = sorted(ROOT.glob("configs/*.toml"))
+CONFIGS = [path for path in ALL_CONFIGS if "use" not in tomllib.loads(path.read_text())]
+OTHERS = [path for path in ALL_CONFIGS if path not in CONFIGS]  # studies that ask no homes (fedenergy.studies)
 STRATEGIES = sorted(path for path in ROOT.glob("strategies/*.py") if path.stem != "__init__")
 SIMULATIONS = sorted(path for path in ROOT.glob("simulations/**/*.py")
                      if re.search(r"^def main\(", path.read_text(), re.MULTILINE))
@@ -84,6 +86,17 @@ def test_every_config_is_checked_and_runs(config, study_folder, request, capsys)
     assert all(value > 0 for value in answers.values())
     assert (folder / "report.html").stat().st_size > 10_000
     assert json.loads((folder / "summary.json").read_text())["who_sees_what"]
+
+
+@pytest.mark.parametrize("config", OTHERS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("quick", [[], ["--quick"]], ids=["full", "quick"])
+def test_every_other_config_says_what_a_run_would_do(config, quick, study_folder, data_dir, capsys):
+    """Runs of these take minutes even at toy size: each study's own test runs it smaller still."""
+    assert fedenergy("check", str(config), *quick, "--data", str(data_dir)) == 0, capsys.readouterr().err
+    assert len(capsys.readouterr().out.splitlines()) > 4
+    assert not (study_folder / "runs").exists()
+    module = tomllib.loads(config.read_text())["use"].partition(":")[0]
+    assert module in TESTED, f"no test runs {module}"
 
 
 def made_of(path: Path) -> list[type]:
