@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -171,6 +172,22 @@ def check(config: ConfigPath, sets: Sets = [], vary: Vary = [], seeds: Seeds = N
     found = estimate(study)
     print(f"# {study.run_name}: the resolved config\n{study.to_toml()}")
     _show_estimate(found)
+
+
+@app.command()
+def new(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that does not exist yet, or an empty one.")]
+        ) -> None:
+    """Make a study folder: a config, a strategy and a policy of your own to edit, a test, a README. Works offline.
+
+    \b
+    fedenergy new mystudy
+    cd mystudy && fedenergy run study.toml
+    """
+    from fedenergy.scaffold import new_study
+
+    for path in new_study(folder):
+        print(f"  {path.relative_to(folder.resolve())}")
+    print(f"\nNext: cd {shlex.quote(str(folder))} && fedenergy run study.toml")
 
 
 @app.command()
