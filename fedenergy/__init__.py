@@ -11,6 +11,7 @@ from typing import Any
 _HOME = {
     "Accuracy": "box.policies_public",
     "Agreement": "box.agreement",
+    "AgreementFolder": "box.agreement_files",
     "AgreementTerms": "box.agreement",
     "AttributionWeighted": "box.policies_weighted",
     "Auction": "box.policies_paid",

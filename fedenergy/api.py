@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedenergy.box.agreement import AgreementTerms
+    from fedenergy.box.agreement_files import AgreementFolder
     from fedenergy.box.negotiation import Operator
     from fedenergy.box.policy import Policy
     from fedenergy.box.query import Query
@@ -20,7 +21,7 @@ Strategy = str | type | Callable[[], Any]
 
 
 def compare(homes: Population, task: Any, query: Query, strategies: Sequence[Strategy], *, policy: Policy | None = None,
-            agreement: AgreementTerms | None = None, seeds: Sequence[int] = (0,), oracle: bool = True,
+            agreement: AgreementTerms | AgreementFolder | None = None, seeds: Sequence[int] = (0,), oracle: bool = True,
             noise: str = "simulation", workers: int = 0, name: str = "compare", out: str | Path = "runs",
             operator: Operator | None = None, negotiation_rounds: int = 8, leaking: bool = False,
             ledger: str | Path | None = None, progress: Progress | None = None) -> Report:

@@ -20,8 +20,13 @@ import click
 import typer
 
 from fedenergy import cli_study
-from fedenergy.cli_data import app as data_app
+from fedenergy.cli_agreement import app as agreement_app
+from fedenergy.cli_audit import audit
+from fedenergy.cli_catalogue import app as data_app  # that of cli_data, with list, fetch and verify
+from fedenergy.cli_impute import app as imputer_app
+from fedenergy.cli_impute import impute
 from fedenergy.cli_parts import console, pairs, run_folder, use_data, watched
+from fedenergy.cli_synthesise import synthesise
 from fedenergy.errors import ConfigError, FedenergyError, did_you_mean, one_line
 
 if TYPE_CHECKING:
@@ -36,6 +41,15 @@ Start here:
   fedenergy run configs/quickstart.toml           200 homes, one report
   fedenergy run configs/london.toml --data DIR    the same with real homes
 
+More to do:
+
+\b
+  fedenergy new mystudy                           a study folder of your own
+  fedenergy audit runs/NAME                       check a finished run
+  fedenergy data inspect FILE                     what a meter file holds
+  fedenergy impute FILE                           fill the gaps of a meter file
+  fedenergy synthesise CONFIG --out FILE          artificial load profiles
+
 Your own strategy or policy is a class in a file of the working folder, named [bold]module:Name[/bold]:
 
 \b
@@ -48,6 +62,7 @@ FEDENERGY_DEBUG=1 shows tracebacks."""
 app = typer.Typer(name="fedenergy", help=HELP, rich_markup_mode="rich", add_completion=False,
                   pretty_exceptions_enable=False, context_settings={"help_option_names": ["--help", "-h"]})
 app.add_typer(data_app)
+app.add_typer(agreement_app)
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="A study in TOML, such as configs/quickstart.toml.")]
 RunPath = Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its name in runs/.")]
@@ -204,6 +219,11 @@ def report(run: RunPath, data: Data = None) -> None:
     if cli_study.is_other(folder / "config.resolved.toml"):
         return cli_study.resume(folder, data)
     _show(folder)
+
+
+for _command in (audit, impute, synthesise):
+    app.command()(_command)
+app.add_typer(imputer_app)
 
 
 def _study(path: Path, sets: Sequence[str], vary: Sequence[str], seeds: str | None, workers: int | None,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedenergy import ids
-from fedenergy.config_tables import Engine, Ledger, NegotiationSpec, Privacy, Spec, StrategySpec
+from fedenergy.config_tables import Engine, Ledger, NegotiationSpec, PopulationSpec, Privacy, Spec, StrategySpec
 from fedenergy.errors import (
     KIND,
     ConfigError,
@@ -58,7 +58,7 @@ class Config:
     fresh: int = 0
     out: str = "runs"
     data: str = ""
-    population: Spec = field(default=Spec(DEFAULT_USE["population"]))
+    population: PopulationSpec = field(default=PopulationSpec(DEFAULT_USE["population"]))
     task: Spec = field(default=Spec(DEFAULT_USE["task"]))
     policy: Spec = field(default=Spec(DEFAULT_USE["policy"]))
     negotiation: NegotiationSpec | None = None
@@ -91,8 +91,9 @@ class Config:
 
     @property
     def agreement_spec(self) -> Spec:
-        """The terms of the households' agreements, to be built."""
-        return Spec("fedenergy.box.agreement:AgreementTerms", self.agreement, table="agreement")
+        """The terms of the households' agreements, to be built; with `folder`, where their signed files lie."""
+        use = "agreement_files:AgreementFolder" if "folder" in self.agreement else "agreement:AgreementTerms"
+        return Spec(f"fedenergy.box.{use}", self.agreement, table="agreement")
 
     def check(self) -> Config:
         """Resolve everything that is named and check all arguments, every variation's too. Returns self."""
@@ -189,6 +190,10 @@ def parse(document: Mapping[str, Any], name: str = "study") -> Config:
         values["query"].setdefault("kind", "appliances")
     for key, default in DEFAULT_USE.items():
         values[key] = Spec(values[key].pop("use", default), values[key], table=key)
+    homes = values["population"]
+    zoned = {key: thaw(homes.args[key]) for key in ("zones", "cloud") if key in homes.args}
+    values["population"] = PopulationSpec(homes.use, {k: v for k, v in homes.args.items() if k not in zoned},
+                                          table="population", **zoned)
     values["negotiation"] = _negotiation(values["negotiation"])
     for key, maker in (("privacy", Privacy), ("engine", Engine), ("ledger", Ledger)):
         values[key] = call(maker, values[key], key)

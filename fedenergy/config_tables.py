@@ -88,6 +88,28 @@ class StrategySpec(Spec):
 
 
 @dataclass(frozen=True)
+class PopulationSpec(Spec):
+    """A population. zones: aggregators that its homes are dealt out to, 1 = one for all; cloud: whether a tier above
+    adds up what the zones released."""
+
+    zones: int = 1
+    cloud: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if type(self.zones) is not int or not 1 <= self.zones <= 10_000:
+            raise ConfigError(f"[population] zones = {toml_text(self.zones)} is not a whole number from 1 to 10000")
+        if type(self.cloud) is not bool:
+            raise ConfigError(f"[population] cloud = {toml_text(self.cloud)} is not true or false")
+
+    def written(self) -> dict[str, Any]:
+        found = super().written()
+        if self.zones > 1:
+            found |= {"zones": self.zones, **({} if self.cloud else {"cloud": False})}
+        return found
+
+
+@dataclass(frozen=True)
 class NegotiationSpec(Spec):
     """The operator that negotiates before each query; rounds: of offers, at most."""
 
@@ -117,15 +139,19 @@ class Privacy:
 
 @dataclass(frozen=True)
 class Engine:
-    """workers: processes, 0 = in this one; address: a Ray cluster, "" = start one here; batch: homes per batch of
-    messages, 0 = chosen by the engine; max_failures: share of a round's homes that may fail, 0..1."""
+    """workers: processes, 0 = in this one; address: a Ray cluster, "" = start one here; batch: messages per batch, 0 =
+    chosen by the engine; max_failures: share of a round's homes that may fail, 0..1; nodes: "homes", a message for each
+    home, or "shards", one for all homes of a ledger file, for large populations. None of them changes a result."""
 
     workers: int = 2
     address: str = ""
     batch: int = 0
     max_failures: float = 0.0
+    nodes: str = "homes"
 
     def __post_init__(self) -> None:
+        if self.nodes not in ("homes", "shards"):
+            raise ValueError(f'nodes = "{self.nodes}" is unknown: use "homes" or "shards"')
         for name, high in (("workers", 1024), ("batch", 10**6), ("max_failures", 1)):
             if not 0 <= getattr(self, name) <= high:
                 raise ValueError(f"{name} = {getattr(self, name)} is outside 0..{high}")
@@ -133,6 +159,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class Ledger:
-    """path: folder or URL of the ledger, "" = the run folder."""
+    """path: folder of the ledger, "" = the run folder's own; or postgresql://USER@HOST/DATABASE, where the charges then
+    live (receipts and zone answers stay in the run folder)."""
 
     path: str = ""

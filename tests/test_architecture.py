@@ -14,13 +14,13 @@ ONLY = {  # module -> places that may import it
     "ray": ("fedenergy/federation/ray_grid.py",),
     "opacus": ("fedenergy/privacy/accounting.py", "fedenergy/imputation/"),
     "dp_accounting": ("fedenergy/privacy/accounting.py", "fedenergy/imputation/"),
-    "xgboost": ("fedenergy/explain/",),
+    "xgboost": ("fedenergy/explain/", "fedenergy/forecast/"),
     "shap": ("fedenergy/report/",),
-    "torch": ("fedenergy/imputation/", "fedenergy/privacy/accounting.py"),
+    "torch": ("fedenergy/imputation/", "fedenergy/forecast/", "fedenergy/privacy/accounting.py"),
     "pickle": (), "cloudpickle": (), "joblib": (), "yaml": (), "simulations": (), "tests": (),
     "strategies": ("strategies/",),
 }
-APART = ("explain", "imputation", "synthesis")
+APART = ("explain", "imputation", "synthesis", "forecast")
 
 
 def imports(path: Path) -> list[tuple[str, bool]]:

@@ -121,14 +121,15 @@ class BoxProof(Protocol):
 class BoxKey(_Secret):
     """A box's own key. seed None: from the OS; a seed: the same key every time, for simulations only.
 
+    private      32 bytes of a key file (box/agreement_files.py) instead of a seed
     public_key   32 bytes; stamp: "" or "seeded keys: not private"
     """
 
     __slots__ = ("_key", "household", "public_key", "stamp")
 
-    def __init__(self, household: str, seed: int | None = None) -> None:
+    def __init__(self, household: str, seed: int | None = None, *, private: bytes | None = None) -> None:
         self.household = check_household_id(household)
-        self._key, self.stamp = _private_key(seed, "box-key", household)
+        self._key, self.stamp = _private_key(seed, "box-key", household, private)
         self.public_key = self._key.public_key().public_bytes_raw()
 
     def prove(self, challenge: bytes) -> bytes:
@@ -140,19 +141,21 @@ class Authenticator(_Secret):
     """Issues, renews and revokes agreements; binds each household to one box key.
 
     seed None: key and challenges from the OS; a seed: the same ones every time, for simulations only (stamped).
+    private, revoked    32 bytes of a key file, and the list that this Authenticator signed last, to go on from
     Speed: issue + verify some .3 ms; the first issue of a home adds the proof of its key, some .2 ms.
     """
 
     __slots__ = ("_bound", "_key", "_revoked", "_seed", "_version", "key_id", "public_key", "stamp")
 
-    def __init__(self, seed: int | None = None) -> None:
+    def __init__(self, seed: int | None = None, *, private: bytes | None = None,
+                 revoked: Revocations | None = None) -> None:
         self._seed = seed
-        self._key, self.stamp = _private_key(seed, "authenticator", "")
+        self._key, self.stamp = _private_key(seed, "authenticator", "", private)
         self.public_key = self._key.public_key().public_bytes_raw()
         self.key_id = key_id(self.public_key)
         self._bound: dict[str, bytes] = {}
-        self._revoked: set[str] = set()
-        self._version = 0
+        self._revoked: set[str] = set(() if revoked is None else revoked.ids)
+        self._version = 0 if revoked is None else revoked.version
 
     def bind(self, household: str, box: BoxProof) -> None:
         """Bind household to the box's key, which the box proves by signing a challenge.
@@ -233,6 +236,8 @@ class Revocations:
                 raise ValueError("a revocation list has exactly the keys version, ids")
             if not isinstance(parsed["ids"], list):
                 raise ValueError("ids is not a list")
+            if not all(isinstance(name, str) for name in parsed["ids"]):
+                raise ValueError("ids holds something that is no text")
             return Revocations(check_count("version", int(parsed["version"])), frozenset(parsed["ids"]))
         except (TypeError, ValueError) as error:
             raise AgreementError("form", f"revocation list: {error}") from error
@@ -331,7 +336,12 @@ def _possession(household: str, challenge: bytes) -> bytes:
     return POSSESSION + household.encode() + b"\n" + challenge
 
 
-def _private_key(seed: int | None, purpose: str, household: str) -> tuple[Ed25519PrivateKey, str]:
+def _private_key(seed: int | None, purpose: str, household: str,
+                 private: bytes | None) -> tuple[Ed25519PrivateKey, str]:
+    if private is not None:
+        if seed is not None:
+            raise ValueError("a key comes from a seed or from a file, not from both")
+        return Ed25519PrivateKey.from_private_bytes(private), ""
     if seed is None:
         return Ed25519PrivateKey.generate(), ""
     return Ed25519PrivateKey.from_private_bytes(ids.stream(seed, purpose, household).bytes(32)), SIMULATED_KEYS

@@ -1,7 +1,7 @@
 """The signed agreement between a household and its querier (the source's ICA).
 
 On the wire: 64 bytes of Ed25519 signature, then the canonical JSON body. The signature covers a domain prefix and the
-body *as received*; only then is the body parsed, so nothing unsigned is ever interpreted (spec/trust.md, Agreement).
+body *as received*; only then is the body parsed, so nothing unsigned is ever interpreted. As a file: agreement_files.py.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ _WHOLE = re.compile(r"0|[1-9][0-9]{0,15}")
 
 
 class AgreementError(ValueError):
-    """An agreement that is not accepted. code: length, key, signature, form, value, proof or bound."""
+    """An agreement that is not accepted. code: length, key, signature, form, value, proof, bound, absent, private (a key
+    that others can read), revocations (a list that is missing, or older than one seen)."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -137,6 +138,13 @@ class Agreement:
     signature: bytes = b""
 
     VERSION: ClassVar[str] = "1"
+
+    @property
+    def terms_key(self) -> tuple:
+        """Everything but whose it is (household, box key, id, signature): equal keys, equal terms."""
+        return (self.zone, self.queriers, self.purposes, self.classes, self.granularity, self.trust, self.unit,
+                self.relation, self.cap_micro, self.delta, self.per_query_min_micro, self.per_query_max_micro,
+                self.spent_micro, self.renews, self.not_before, self.expires, self.key_id)
 
     def text(self) -> bytes:
         """The signed content: canonical JSON of every field but the signature, and of the format's version."""

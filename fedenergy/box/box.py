@@ -14,15 +14,18 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedenergy.box.admission import Authenticator, BoxKey, check_query
-from fedenergy.box.agreement import Agreement
+from fedenergy.box.admission import Authenticator, BoxKey, Revocations, check_query
+from fedenergy.box.agreement import Agreement, AgreementError
+from fedenergy.box.carried import carry_over
 from fedenergy.box.clock import StoredClock
 from fedenergy.box.ledger import Charge, Ledger, LedgerBroken, LedgerUnavailable
 from fedenergy.box.policy import OFFER, Case, PolicyError, Public, decide
-from fedenergy.box.query import SealedQuery
+from fedenergy.box.query import IN_BLOCKS, SYNTHETIC, UPDATE, SealedQuery
+from fedenergy.box.revocation import RevocationWatch
 from fedenergy.box.shaping import SHAPED, grid_steps, leaks, release_mechanism
 from fedenergy.box.world import SECURE, World
 from fedenergy.households.household import Household
@@ -31,11 +34,16 @@ from fedenergy.privacy.mechanisms import NoiseGrid
 from fedenergy.privacy.noise import noise_from
 from fedenergy.privacy.noise_free import NoiseFree
 from fedenergy.privacy.noisy_max import NOISY_MAX
+from fedenergy.privacy.one_block import OneBlock
 from fedenergy.privacy.pairwise_masks import BINDING_BYTES
 from fedenergy.privacy.secure_sum import laplace_share, pad, seal
+from fedenergy.privacy.shared_gaussian import SharedGaussian
 from fedenergy.privacy.sum_protocol import SumProtocol
 from fedenergy.privacy.trust import CURATOR, LOCAL, OPEN, SUM, Deposit, Envelope, Plain, Release, Share, check_envelope
 from fedenergy.privacy.weighted import ATTRIBUTION
+
+if TYPE_CHECKING:
+    from fedenergy.box.agreement_files import Enrolment
 
 RELATION = "replace-one"
 MICRO = 1_000_000
@@ -71,15 +79,25 @@ class Box:
         self.id = world.population.ids[index]
         self.bound: dict[str, int] = {}  # query id -> micro-epsilon of its own offer, granted exactly; 0: not its offer
         self.masking: Masking | None = None  # only in a copy made for one query of a protocol-mode sum
+        self._list = -1  # version of the revocation list under which the agreement on file was read
 
     def load(self) -> Household:
         """The readings. Nothing of them leaves but through an envelope."""
         return self.world.population.load(self.index)
 
-    @property
+    @cached_property
     def public_key(self) -> bytes:
-        """The box's own Ed25519 key, 32 bytes."""
+        """The box's own Ed25519 key, 32 bytes. AgreementError where its key file is absent or open to others."""
+        if (enrolment := enrolment_of(self.world)) is not None:
+            return enrolment.box_key(self.id).public_key
         return _box_key(self.id, self._seed).public_key
+
+    def agreement_under(self, listed: Revocations | None) -> Agreement:
+        """The agreement; where it is a file, read again when a newer revocation list came: it may have been renewed."""
+        if listed is not None and listed.version != self._list:
+            self.__dict__.pop("agreement", None)
+            self._list = listed.version
+        return self.agreement
 
     @property
     def _seed(self) -> int | None:
@@ -87,8 +105,10 @@ class Box:
 
     @cached_property
     def agreement(self) -> Agreement:
-        """The signed agreement, bound to this box's key and verified when first read."""
+        """The signed agreement, bound to this box's key and verified when first read. AgreementError: it has none."""
         world, seed = self.world, self._seed
+        if (enrolment := enrolment_of(world)) is not None:
+            return enrolment.agreement(self.id)
         terms = replace(world.terms, trust=(*world.terms.trust, OPEN)) if world.open else world.terms
         authenticator = _authenticator(seed)
         signed = authenticator.issue(self.id, _box_key(self.id, seed), terms, unit=world.population.unit)
@@ -116,6 +136,22 @@ def _clock(folder: Path) -> StoredClock:
     return StoredClock(folder / "clock")
 
 
+@lru_cache(maxsize=8)
+def _watch(enrolment: Enrolment, ledger: Path) -> RevocationWatch:
+    return RevocationWatch(enrolment.revoked, enrolment.public_key, ledger)
+
+
+def enrolment_of(world: World) -> Enrolment | None:
+    """Where this world's agreements lie as files, if they do."""
+    return None if world.open else world.enrolment
+
+
+def revocations_of(world: World, ledger: Path) -> Revocations | None:
+    """The revocation list as it is now; None where there are no agreement files. AgreementError: nothing may be said."""
+    enrolment = enrolment_of(world)
+    return None if enrolment is None else _watch(enrolment, ledger).read()
+
+
 def consider(boxes: Sequence[Box], queries: Sequence[SealedQuery], ledger: Ledger,
              parties: int = 0) -> list[int | Answer]:
     """Each home's decision, from agreement, ledger and public state alone: granted micro-epsilon, or why not."""
@@ -123,18 +159,37 @@ def consider(boxes: Sequence[Box], queries: Sequence[SealedQuery], ledger: Ledge
               for box, query in zip(boxes, queries, strict=True)]
     now = _clock(ledger.path).read(int(time.time()))
     try:
+        listed = revocations_of(boxes[0].world, ledger.path) if boxes else None
+    except AgreementError as error:
+        return [Answer(box.id, None, "revocations", str(error)) for box in boxes]
+    held = [_held(box, listed) for box in boxes]
+    try:
         spent = ledger.spent_many(scopes)
+        carrying = [(one, query.cell) for box, query, one in zip(boxes, queries, held, strict=True)
+                    if isinstance(one, Agreement) and one.spent_micro and one.household == box.id and query.trust != OPEN]
+        if carrying:
+            carry_over(ledger, *zip(*carrying, strict=True), spent, boxes[0].world.noise == SECURE)
     except (LedgerBroken, LedgerUnavailable):
         if len(boxes) == 1:
             return [Answer(boxes[0].id, None, "broken", "ledger file missing, older than its receipts, or damaged")]
         return [consider([box], [query], ledger, parties)[0] for box, query in zip(boxes, queries, strict=True)]
-    return [_consider(box, query, spent[scope], now, parties)
-            for box, query, scope in zip(boxes, queries, scopes, strict=True)]
+    return [one if isinstance(one, Answer) else _consider(box, query, one, listed, spent[scope], now, parties)
+            for box, query, scope, one in zip(boxes, queries, scopes, held, strict=True)]
 
 
-def _consider(box: Box, query: SealedQuery, spent: int, now: int, parties: int) -> int | Answer:
-    agreement = box.agreement
-    refusal = check_query(agreement, query, now, household=box.id, box_key=box.public_key, zone=box.world.terms.zone)
+def _held(box: Box, listed: Revocations | None) -> Agreement | Answer:
+    """The home's agreement with its box's key at hand, or why it has none."""
+    try:
+        agreement = box.agreement_under(listed)
+        return agreement if box.public_key else Answer(box.id, None, "agreement")
+    except AgreementError as error:
+        return Answer(box.id, None, "agreement", str(error))
+
+
+def _consider(box: Box, query: SealedQuery, agreement: Agreement, listed: Revocations | None, spent: int, now: int,
+              parties: int) -> int | Answer:
+    refusal = check_query(agreement, query, now, household=box.id, box_key=box.public_key, zone=box.world.terms.zone,
+                          revocations=listed)
     if refusal is not None:
         return Answer(box.id, None, refusal.code, refusal.reason)
     if query.kind not in box.world.task.kinds:
@@ -142,7 +197,10 @@ def _consider(box: Box, query: SealedQuery, spent: int, now: int, parties: int) 
     spec = box.world.spec(query.kind)
     if (query.clip, query.grid) != (spec.clip, NoiseGrid(spec.clip).step):
         return Answer(box.id, None, "clip", "the query's clipping bound or grid is not that of the agreed task")
-    if query.mechanism in ONLY_UNDER and query.trust not in ONLY_UNDER[query.mechanism]:
+    if query.query_class == SYNTHETIC:
+        if (why := _unfit(query, box.world, len(spec.coordinates))):
+            return Answer(box.id, None, "mechanism", why)
+    elif query.mechanism in ONLY_UNDER and query.trust not in ONLY_UNDER[query.mechanism] and not _shared(query):
         return Answer(box.id, None, "mechanism", f"no {query.mechanism} noise under trust {query.trust}")
     if query.trust == SUM and parties > query.homes:
         return Answer(box.id, None, "parties", "more parties to the sum than homes that were asked")
@@ -158,6 +216,26 @@ def _consider(box: Box, query: SealedQuery, spent: int, now: int, parties: int) 
         except ValueError as error:  # no delta, or too small an offer: before anything is fitted
             return Answer(box.id, None, "delta", str(error))
     return granted
+
+
+def _shared(query: SealedQuery) -> bool:
+    """Updates in a sum: the homes share one Gaussian noise (privacy/shared_gaussian.py)."""
+    return query.query_class == UPDATE and query.mechanism == GAUSSIAN and query.trust == SUM
+
+
+def _unfit(query: SealedQuery, world: World, coordinates: int) -> str:
+    """Why a query of class synthetic is not answered, or "": a series leaves in the open or not at all, statistics leave
+    in blocks under Gaussian noise of a Curator or of a sum."""
+    if query.kind not in IN_BLOCKS:
+        return "" if query.trust == OPEN else f"a synthetic series leaves under trust {OPEN} only, not {query.trust}"
+    if query.mechanism != GAUSSIAN or query.trust not in (SUM, CURATOR):
+        return f"{query.kind} is answered under {GAUSSIAN} noise and trust {SUM} or {CURATOR} only"
+    try:
+        law = release_mechanism(query, world.policy, coordinates)
+    except (ValueError, TypeError, OverflowError) as error:
+        return str(error)
+    own = world.task.layout(query.kind)
+    return "" if (law.blocks, law.width) == (own["blocks"], own["width"]) else "the blocks are not those of the agreed task"
 
 
 def _granted(box: Box, query: SealedQuery, public: Public, spent: int, left: int) -> int | Answer:
@@ -266,7 +344,10 @@ class _Outbound:
             return self.mechanism.release(self.summary, source, self.granted).astype("<f8").tobytes()
         if query.trust == SUM:
             size = len(self.box.world.spec(query.kind).coordinates)
-            share = laplace_share(source, self.mechanism.scale(query.epsilon_micro), self.parties, size)
+            if isinstance(self.mechanism, OneBlock | SharedGaussian):
+                share = self.mechanism.share(source, query.epsilon_micro, self.parties, size)
+            else:
+                share = laplace_share(source, self.mechanism.scale(query.epsilon_micro), self.parties, size)
             masking, z = self.box.masking, self.mechanism.deposit(self.summary, self._bound)
             if masking is not None:
                 return seal(z, share, masking.mask).astype("<u8").tobytes() + masking.binding

@@ -1,6 +1,6 @@
 """The privacy ledger: what every household has spent, and the answers that it bought, durable before they are revealed.
 
-64 SQLite files by household hash, whatever the number of workers; schema and identities: DESIGN.md, Ledger row.
+64 SQLite files by household hash, whatever the number of workers; or a PostgreSQL data base (ledger_postgres.py).
 
 Guarantees, for processes that race, crash, repeat and replay:
 1. nothing is revealed before its charge is durable, and its receipt with it;
@@ -32,6 +32,7 @@ from types import TracebackType
 from typing import Any
 
 from fedenergy.box.ledger_file import LedgerFile, Pending
+from fedenergy.box.ledger_postgres import Postgres
 from fedenergy.box.ledger_rows import (
     BUCKETS,
     Charge,
@@ -43,12 +44,15 @@ from fedenergy.box.ledger_rows import (
     StoredRow,
     bucket,
 )
+from fedenergy.box.ledger_sqlite import SqliteFiles
 from fedenergy.box.receipts import ReceiptLog
 
 __all__ = ["BUCKETS", "Charge", "Ledger", "LedgerBroken", "LedgerUnavailable", "Outcome", "Problem", "Row", "StoredRow",
            "bucket"]
 
 WINDOW = 8
+
+
 
 # connections inherited by fork: SQLite forbids using them, and closing them would drop locks
 _left_to_parent: list[Any] = []
@@ -124,6 +128,14 @@ class Ledger:
                     continue
         return found
 
+    def paid(self, query_id: str) -> dict[str, int]:
+        """Micro-epsilon that each household paid for a query (unbounded rows: 0). Raises LedgerBroken, LedgerUnavailable."""
+        found: dict[str, int] = {}
+        with self._locked():
+            for number in range(BUCKETS):
+                found.update(self._file(number).paid(query_id))
+        return found
+
     def spent(self, household: str, cell: str | None = None) -> int:
         """Micro-epsilon spent by a household in a cell (None: in all). Raises LedgerBroken, LedgerUnavailable."""
         return self.spent_many([(household, cell)])[household, cell]
@@ -195,7 +207,8 @@ class Ledger:
     def _file(self, number: int) -> LedgerFile:
         if number not in self._files:
             name = f"{number:02d}"
-            self._files[number] = LedgerFile(self.path / f"{name}.sqlite", ReceiptLog(self.receipts / f"{name}.log"))
+            place = Postgres.of(self.path) or SqliteFiles()
+            self._files[number] = LedgerFile(self.path / f"{name}.sqlite", ReceiptLog(self.receipts / f"{name}.log"), place)
         return self._files[number]
 
     def _warmed(self, pairs: Iterable[tuple[str, Any]]) -> dict[int, list[tuple[str, Any]]]:

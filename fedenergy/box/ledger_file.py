@@ -12,8 +12,9 @@ from pathlib import Path
 
 from fedenergy.box import ledger_check as check
 from fedenergy.box.ledger_decide import NEW, Block, Key, State, decide
+from fedenergy.box.ledger_postgres import Postgres
 from fedenergy.box.ledger_rows import BROKEN, Charge, LedgerBroken, LedgerUnavailable, Outcome, Problem, Row
-from fedenergy.box.ledger_sqlite import Head, SqliteStore
+from fedenergy.box.ledger_sqlite import Head, SqliteFiles, SqliteStore
 from fedenergy.box.receipts import Receipt, ReceiptLog, ReceiptsBroken, make_folder, merge
 
 STEPS = ("begun", "checked", "drawn", "stored", "committed", "receipted")
@@ -26,8 +27,8 @@ def on_step(step: str) -> None:
 class LedgerFile:
     """The households of one bucket, as one process sees them; other processes may write the same file."""
 
-    def __init__(self, path: Path, log: ReceiptLog) -> None:
-        self.path, self.log = path, log
+    def __init__(self, path: Path, log: ReceiptLog, place: SqliteFiles | Postgres) -> None:
+        self.path, self.log, self.place = path, log, place
         self.store: SqliteStore | None = None
         self._known: dict[str, Receipt] = {}
         self._checked: set[str] = set()
@@ -90,6 +91,13 @@ class LedgerFile:
                 else cells[household, cell].spent_micro if (household, cell) in cells else 0
                 for household, cell in pairs}
 
+    def paid(self, query_id: str) -> list[tuple[str, int]]:
+        """(household, micro-epsilon) of every row of a query."""
+        if (store := self.open(create=False)) is None:
+            return []
+        with self._transaction(store, write=False), self._readable(store):
+            return store.paid(query_id)
+
     def history(self, household: str) -> list[Row]:
         """All rows of a household in the order charged, its whole chain checked."""
         if (store := self.open(create=False)) is None:
@@ -147,14 +155,14 @@ class LedgerFile:
         logged = self.log.load() if self.log.exists() else {}  # before the heads: receipts follow commits
         for household, receipt in logged.items():
             merge(self._known, household, receipt)
-        there = self.path.exists()
+        there = self.place.exists(self.path)
         if not there and self._known:
             raise LedgerBroken(f"ledger file {self.path.name} is missing, yet receipts show {len(self._known)} charged "
                                f"households: {check.REMEDY}")
         if not there and not create:
             return None
         make_folder(self.path.parent)
-        store = SqliteStore(self.path, create=not there)
+        store = self.place.open(self.path, create=not there)
         try:
             with store.transaction(write=False), self._readable(store):
                 filled = store.schema()

@@ -46,6 +46,18 @@ class CellHead(NamedTuple):
     scope: str
 
 
+class SqliteFiles:
+    """Where the charges of a ledger folder live: one file per bucket."""
+
+    @staticmethod
+    def exists(path: Path) -> bool:
+        return path.exists()
+
+    @staticmethod
+    def open(path: Path, create: bool) -> SqliteStore:
+        return SqliteStore(path, create)
+
+
 class SqliteStore:
     """Charges and heads of one file. All reads and writes happen inside transaction()."""
 
@@ -122,6 +134,11 @@ class SqliteStore:
         return list(self._each(
             "SELECT charge.household, charge.cell, charge.delta FROM (VALUES {}) AS k CROSS JOIN charge "
             "ON charge.household = k.column1 AND charge.sequence = k.column2 WHERE charge.delta > 0", places))
+
+    def paid(self, query_id: str) -> list[tuple[str, int]]:
+        """(household, epsilon_micro) of every row of a query; 0 where it is unbounded."""
+        return self._file.sql.execute("SELECT household, coalesce(epsilon_micro, 0) FROM charge WHERE query_id = ?",
+                                      (query_id,)).fetchall()
 
     def add(self, rows: Sequence[Row], heads: dict[str, Head], cells: dict[tuple[str, str], CellHead]) -> None:
         """Append rows and replace the heads that they move."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fedenergy.box.policy import Case, Counter, Offer, Public, Published, Refuse, micro_floor
 from fedenergy.ids import stream
@@ -30,6 +31,7 @@ class Fixed:
     """
 
     epsilon: float | None = None
+    uniform: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         budget_argument(self, "epsilon", self.epsilon)
@@ -50,6 +52,7 @@ class Strict:
     """
 
     epsilon: float = 0.16
+    uniform: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         budget_argument(self, "epsilon", self.epsilon)

@@ -135,7 +135,11 @@ class Refuse:
 
 @runtime_checkable
 class Policy(Protocol):
-    """How a household negotiates. Write one with this one method; check it with fedenergy.testing.check_policy."""
+    """How a household negotiates. Write one with this one method; check it with fedenergy.testing.check_policy.
+
+    A class may say `uniform = True`: homes with equal terms, equal spending and equal public state get equal answers, so
+    that a shard of a large population is decided once.
+    """
 
     def offer(self, case: Case) -> Offer | Counter | Refuse:
         """Answer one case. From public state only; the same case gets the same answer."""

@@ -28,7 +28,10 @@ GENERAL, SPECIFIC, WINDOWS, SYNTHETIC, UPDATE = CLASSES = ("general", "specific"
 QUERY_CLASSES: Mapping[str, str] = MappingProxyType({
     "total": GENERAL, "top": GENERAL, "peak_hour": GENERAL, "trend": GENERAL,
     "appliances": SPECIFIC, "elasticity": SPECIFIC, "incentive": SPECIFIC,
-    "windows": WINDOWS, "synthesise": SYNTHETIC, "train": UPDATE})
+    "windows": WINDOWS, "synthesise": SYNTHETIC, "synth_shape": SYNTHETIC, "synth_size": SYNTHETIC,
+    "synth_stats": SYNTHETIC, "train": UPDATE, "train.imputer": UPDATE, "moments_mean": UPDATE, "moments_scale": UPDATE,
+    "moments": UPDATE})
+IN_BLOCKS = ("synth_shape", "synth_size", "synth_stats")  # every home fills one block: privacy/one_block.py
 PURPOSES = ("planning", "monitoring", "diagnosis")
 REPEATS = ("next_window", "same_window")
 GRANULARITIES = ("total", "daypart", "appliance", "feature_lag")  # coarse to fine

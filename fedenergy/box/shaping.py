@@ -11,8 +11,12 @@ from typing import Any
 import numpy as np
 
 from fedenergy.box.policy import Public, policy_name
-from fedenergy.box.query import SealedQuery
+from fedenergy.box.query import IN_BLOCKS, UPDATE, SealedQuery
 from fedenergy.privacy.by_name import Mechanism, mechanism
+from fedenergy.privacy.gaussian import GAUSSIAN
+from fedenergy.privacy.one_block import OneBlock
+from fedenergy.privacy.shared_gaussian import SharedGaussian
+from fedenergy.privacy.trust import SUM
 from fedenergy.privacy.weighted import ATTRIBUTION, WEIGHTED, AttributionLaplace, WeightedLaplace
 
 LAPLACE = "laplace"
@@ -31,8 +35,13 @@ def shaped(policy: Any, name: str) -> str:
     return ATTRIBUTION if leaks(policy) else WEIGHTED
 
 
-def release_mechanism(query: SealedQuery, policy: Any, coordinates: int) -> Mechanism | WeightedLaplace | AttributionLaplace:
+def release_mechanism(query: SealedQuery, policy: Any,
+                      coordinates: int) -> Mechanism | OneBlock | SharedGaussian | WeightedLaplace | AttributionLaplace:
     """The mechanism of a query for homes with that policy. ValueError where the policy makes none that fits."""
+    if query.kind in IN_BLOCKS and query.mechanism == GAUSSIAN:
+        return OneBlock.of(query.body["task"], query.delta, coordinates)
+    if query.query_class == UPDATE and query.mechanism == GAUSSIAN and query.trust == SUM:
+        return SharedGaussian(query.clip, query.delta)
     kind = SHAPED.get(query.mechanism)
     if kind is None:
         return mechanism(query.mechanism, query.clip, query.delta)

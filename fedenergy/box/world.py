@@ -16,6 +16,7 @@ from fedenergy.box.policy import Policy
 from fedenergy.households.population import Population
 
 if TYPE_CHECKING:
+    from fedenergy.box.agreement_files import Enrolment
     from fedenergy.box.box import Answer, Box
     from fedenergy.box.query import SealedQuery
 
@@ -73,6 +74,8 @@ class World:
     ledger   folder of the charges; secret: 32 bytes from which enrolment keys follow (agreements, pads, digests)
     open     the agreements of this world also grant trust "open": the oracle's world
     leaking  policies that set noise by the true answer (`leaks`) may answer: for comparison, without a guarantee
+    enrolment  where signed agreements lie as files; None: the simulation signs one with these terms for each home. The
+               oracle's world (open) always has the simulation's own
     """
 
     population: Population
@@ -84,6 +87,7 @@ class World:
     open: bool = False
     secret: bytes = field(default=b"", repr=False)
     leaking: bool = False
+    enrolment: Enrolment | None = None
 
     def __post_init__(self) -> None:
         check_noise(self.noise)

@@ -19,12 +19,12 @@ from fedenergy.explain.model import contributions, fit
 from fedenergy.explain.summary import Explainer
 from fedenergy.households.household import MINUTES_PER_DAY, Household
 from fedenergy.households.population import Population
-from fedenergy.privacy.noise_free import NoiseFree
+from fedenergy.privacy.noise_free import NoiseFree, gathered
 from fedenergy.windows import lagged, round_windows
 
 MAX_CACHED = 2_000_000
 _EXPLAINER = tuple(field.name for field in fields(Explainer))
-_cache: OrderedDict[bytes, tuple[NoiseFree, str]] = OrderedDict()  # of this process's homes; never serialised
+_cache: OrderedDict[tuple, tuple[NoiseFree, str]] = OrderedDict()  # of this process's homes; never serialised
 
 
 class RoundWindow(NamedTuple):
@@ -131,15 +131,20 @@ class Explain:
         return answer_many(boxes, queries, self._summaries, seed=seed, parties=parties)
 
     def _summaries(self, boxes: Sequence[Box], queries: Sequence[SealedQuery]) -> list[tuple[NoiseFree, str]]:
-        found = []
-        for box, query in zip(boxes, queries, strict=True):
-            key = ids.digest(b"fe.summary.1", [_family(box.world), box.id, query.rows, query.kind])
-            if key not in _cache:
-                _cache[key] = self._summary(box, query)
-                if len(_cache) > MAX_CACHED:
-                    _cache.popitem(last=False)
-            found.append(_cache[key])
-        return found
+        return [self._kept(box, query) for box, query in zip(boxes, queries, strict=True)]
+
+    def summaries(self, boxes: Sequence[Box], query: SealedQuery) -> NoiseFree:
+        """Noise-free summaries (n, d) of a shard's boxes, kept like those of single ones."""
+        return gathered([self._kept(box, query)[0] for box in boxes])
+
+    def _kept(self, box: Box, query: SealedQuery) -> tuple[NoiseFree, str]:
+        source = getattr(box.world.population, "source", int)(box.index)
+        key = (_family(box.world), query.rows, query.kind, source)
+        if key not in _cache:
+            _cache[key] = self._summary(box, query)
+            if len(_cache) > MAX_CACHED:
+                _cache.popitem(last=False)
+        return _cache[key]
 
     def _summary(self, box: Box, query: SealedQuery) -> tuple[NoiseFree, str]:
         """S_i and a note for the inside view.

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
@@ -29,9 +29,10 @@ from fedenergy.box.world import World
 from fedenergy.box.zone_store import ZoneStore
 from fedenergy.errors import RunFailed
 from fedenergy.federation import records
-from fedenergy.federation.flower_adapter import instruction, node_id, quiet_flower
+from fedenergy.federation.flower_adapter import quiet_flower
 from fedenergy.federation.freeze import dump_arrays, freeze, load_arrays, thaw
 from fedenergy.federation.negotiation_rounds import Negotiation
+from fedenergy.federation.shard_exchange import ShardExchange, ShardGrid
 from fedenergy.federation.trust_grid import UNBOUNDED, Crossings, Exchange, TrustGrid
 from fedenergy.federation.zone_answers import zone_answer
 from fedenergy.privacy.epsilon import text
@@ -72,6 +73,7 @@ class Part:
     entries: Sequence[Entry]
     max_failures: float = 0.0
     negotiation: Negotiation | None = None
+    shards: bool = False
 
 
 @dataclass
@@ -116,10 +118,9 @@ class Spending:
 
     def _add(self, cell: str, query_id: str, indices: Sequence[int]) -> None:
         total = self._totals.setdefault(cell, np.zeros(len(self._homes), dtype=np.int64))
-        rows = self._ledger.lookup([(self._homes[index], query_id) for index in indices])
+        paid = self._ledger.paid(query_id) if indices else {}
         for index in indices:
-            row = rows.get((self._homes[index], query_id))
-            total[index] += 0 if row is None else row.epsilon_micro or 0
+            total[index] += paid.get(self._homes[index], 0)
 
 
 def declared(strategy: Strategy, override: str | None = None, kind: str = "") -> tuple[str, str, str]:
@@ -180,8 +181,7 @@ class Campaign:
         start = np.zeros(len(part.world.spec(part.query.kind).coordinates))
         for index in range(self.state.round, part.query.rounds):
             crossings = Crossings()
-            exchange = Exchange(self.grid, part.world, part.number, part.seed, self.zones, crossings,
-                                self._negotiation())
+            exchange = self._exchange(part.world, part.number, part.seed, crossings, self._negotiation())
             truth = self._truth(index, windows[index], crossings)
             for entry in part.entries:
                 self._turn(entry, index, windows[index], exchange, truth, start, advance)
@@ -212,8 +212,8 @@ class Campaign:
         world = part.world
         if trust == OPEN and part.oracle is not None:  # the only world whose agreements grant "open"
             world, number = part.oracle
-            exchange = Exchange(self.grid, world, number, part.seed, self.zones, exchange.crossings)
-        grid = TrustGrid(exchange, trust, sealer(part.query, world, trust, mechanism, cell, index, window))
+            exchange = self._exchange(world, number, part.seed, exchange.crossings)
+        grid = exchange.strategy_grid(trust, sealer(part.query, world, trust, mechanism, cell, index, window))
         before = self.state.arrays.get(entry.label)
         arrays = load_arrays(before) if before else ArrayRecord({records.SUMMARY: Array(start)})
         with quiet_flower():
@@ -268,12 +268,17 @@ class Campaign:
             raise RunFailed(f"strategy {entry.label} failed in round {index + 1} ({self.part.name}): "
                             f"{type(error).__name__}: {error}") from error
 
-    def _granted(self, grid: TrustGrid, exchange: Exchange) -> list[int]:
+    def _exchange(self, world: World, number: int, seed: int, crossings: Crossings,
+                  negotiation: Negotiation | None = None) -> Exchange | ShardExchange:
+        if self.part.shards:
+            return ShardExchange(self.grid, world, number, seed, self.zones, crossings)
+        return Exchange(self.grid, world, number, seed, self.zones, crossings, negotiation)
+
+    def _granted(self, grid: TrustGrid | ShardGrid, exchange: Exchange | ShardExchange) -> list[int]:
         """Micro-epsilon of each home in the answer: under one noise, what was asked."""
         if grid.query.trust != LOCAL:
             return [grid.query.epsilon_micro] * len(grid.answered)
-        return [one.epsilon_micro for one in exchange.received(LOCAL)
-                if one.query_id == grid.query.id and one.household in grid.answered]
+        return exchange.granted(grid.query.id, grid.answered)
 
     def _truth(self, index: int, window, crossings: Crossings) -> dict[str, np.ndarray] | None:
         """(2, d) per home, clipped and unclipped, asked on the same path under trust "open"; None without an oracle.
@@ -286,18 +291,16 @@ class Campaign:
         keys = {key: value for key, value in self.part.keys.items() if not key.startswith("query.")}
         cell = ids.cell_id({"trust": OPEN, "mechanism": NO_NOISE, "policy": self.part.policy_key, "epsilon": "inf",
                             "seed": 0, "vary": keys})
-        exchange = Exchange(self.grid, world, number, 0, self.zones, crossings)
+        exchange = self._exchange(world, number, 0, crossings)
         # without meaning here, so the same for every epsilon of the study
         asked = replace(self.part.query, epsilon=1.0, delta=0.0)
         query = sealer(asked, world, OPEN, NO_NOISE, cell, index, window)([])
         if query.id not in self.truths:
-            nodes = [node_id(home) for home in range(len(world.population))]
-            asked = exchange.ask(query, [instruction(RecordDict(), node, "train", str(index + 1)) for node in nodes])
-            if asked.failed:
-                raise RunFailed(f"the oracle's question failed in {asked.failed} of {len(nodes)} homes: see the inside "
+            found, refused, failed = exchange.truth_of(query, str(index + 1))
+            if failed:
+                raise RunFailed(f"the oracle's question failed in {failed} of {len(world.population)} homes: see the inside "
                                 "view in the run folder, or set oracle = false")
-            found = {name: envelope.values for name, envelope in asked.envelopes.items()}
-            self.truths[query.id] = None if asked.refused else found  # who refuses everybody has no truth to tell
+            self.truths[query.id] = None if refused else found  # who refuses everybody has no truth to tell
         return self.truths[query.id]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -17,12 +18,12 @@ from fedenergy.box.box import Answer, Box, consider, open_ledger
 from fedenergy.box.query import QUERY_CLASSES, SealedQuery
 from fedenergy.box.world import World
 from fedenergy.federation import flower_adapter as flower
-from fedenergy.federation import masked_rounds, records
+from fedenergy.federation import masked_rounds, records, shard_nodes
 from fedenergy.federation import negotiation_rounds as rounds
 from fedenergy.federation.shard import Client
 
 ACCEPT, HELLO = "accept", "hello"
-TRAIN = "train"
+TRAIN, IMPUTER = "train", "imputer"
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +43,12 @@ class Homes:
     def shows_inside(self) -> bool:
         """Whether notes about a home's data may be logged: only in a simulation with an oracle."""
         return any(world.open for world in self.worlds)
+
+    def failed(self, index: int, error: BaseException) -> None:
+        """Note inside where a home failed: texts of exceptions may hold readings."""
+        self.log([{"index": index, "code": "error", "reason": where(error)}])
+        if os.environ.get("FEDENERGY_DEBUG") == "1":
+            traceback.print_exception(error)
 
     def log(self, entries: Iterable[dict]) -> None:
         """Append to this process's inside view: codes and reasons that the outside never sees."""
@@ -68,8 +75,9 @@ def make_client(homes: Homes) -> Client:
             boxes = [homes.box(extras["world"], indices[at]) for at in part]
             rounds.bind(boxes, query, messages[part[0]].content)
             boxes = masked_rounds.masked_boxes(boxes, query, messages[part[0]].content, extras["parties"])
-            answers = boxes[0].world.task.answer_many(boxes, [query] * len(boxes), seed=extras["seed"],
-                                                      parties=extras["parties"])
+            task = boxes[0].world.task
+            answers = task.answer_many(boxes, [query] * len(boxes), seed=extras["seed"], parties=extras["parties"],
+                                       **_arrays(task, messages[part[0]]))
             homes.log(_noted(answers, query, homes.shows_inside))
             replies += [_reply(messages[at], answer, query) for at, answer in zip(part, answers, strict=True)]
         return replies
@@ -92,9 +100,12 @@ def make_client(homes: Homes) -> Client:
     app.train()(one(many))
     app.query(ACCEPT)(one(accept))
     for kind in QUERY_CLASSES:
-        app.query(kind)(one(many))
+        if "." not in kind:
+            app.query(kind)(one(many))
+    app.train(IMPUTER)(one(many))
     more = {name: masked_rounds.handler(homes, name) for name in masked_rounds.ROUNDS}
     more[rounds.NEGOTIATE] = rounds.handler(homes)
+    more |= {kind: shard_nodes.handler(homes, kind) for kind in shard_nodes.SHARD_KINDS}
     for name, handler in more.items():
         app.query(name)(one(handler))
 
@@ -103,11 +114,10 @@ def make_client(homes: Homes) -> Client:
         return Message(RecordDict({HELLO: ConfigRecord({"index": index_of(context)})}), reply_to=message)
 
     def failed(context: Context, error: BaseException) -> None:
-        homes.log([{"index": index_of(context), "code": "error", "reason": where(error)}])
-        if os.environ.get("FEDENERGY_DEBUG") == "1":
-            traceback.print_exception(error)
+        homes.failed(index_of(context), error)
 
-    batch = {f"query.{kind}": many for kind in QUERY_CLASSES} | {TRAIN: many, f"query.{ACCEPT}": accept}
+    batch = {f"query.{kind}": many for kind in QUERY_CLASSES} | {TRAIN: many, f"{TRAIN}.{IMPUTER}": many,
+                                                                 f"query.{ACCEPT}": accept}
     return Client(app, batch | {f"query.{name}": handler for name, handler in more.items()}, failed)
 
 
@@ -118,6 +128,12 @@ def accept_many(boxes: Sequence[Box], query: SealedQuery) -> list[Answer | None]
     decisions = consider(boxes, [query] * len(boxes), ledger)
     return [decision if isinstance(decision, Answer) and (box.id, query.id) not in stored else None
             for box, decision in zip(boxes, decisions, strict=True)]
+
+
+def _arrays(task: Any, message: Message) -> dict[str, Any]:
+    """What the message brings, for tasks that read it: a model's weights, or what was released before."""
+    found = message.content.get(records.ARRAYS) if getattr(task, "reads_arrays", False) else None
+    return {} if found is None else {"arrays": {name: array.numpy() for name, array in found.items()}}
 
 
 def index_of(context: Context) -> int:

@@ -20,10 +20,11 @@ from fedenergy.config import Config, load
 from fedenergy.errors import ConfigError
 from fedenergy.federation import flower_adapter as flower
 from fedenergy.federation import records
-from fedenergy.federation.client_app import ACCEPT, HELLO, Homes, make_client
+from fedenergy.federation.client_app import ACCEPT, HELLO, IMPUTER, Homes, make_client
 from fedenergy.federation.masked_rounds import ROUNDS
 from fedenergy.federation.plan import plan_from_config
 from fedenergy.federation.shard import Client
+from fedenergy.federation.shard_nodes import SHARD_KINDS
 from fedenergy.federation.study import place
 
 Scalar = bool | int | float | str
@@ -86,5 +87,6 @@ def _client(run_config: tuple[tuple[str, Scalar], ...], fresh: int) -> Client:
 app = ClientApp()
 
 app.train()(answer)
-for _kind in (HELLO, ACCEPT, *QUERY_CLASSES, *ROUNDS):
+app.train(IMPUTER)(answer)
+for _kind in (HELLO, ACCEPT, *(kind for kind in QUERY_CLASSES if "." not in kind), *ROUNDS, *SHARD_KINDS):
     app.query(_kind)(answer)

@@ -21,7 +21,8 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from fedenergy import ids
 from fedenergy.box.admission import check_query
-from fedenergy.box.box import MICRO, Box, open_ledger
+from fedenergy.box.agreement import AgreementError
+from fedenergy.box.box import MICRO, Box, open_ledger, revocations_of
 from fedenergy.box.clock import StoredClock
 from fedenergy.box.negotiation import MAX_ROUNDS, Bid, Negotiated, Operator, Terms, answer, talk
 from fedenergy.box.policies_public import window
@@ -133,8 +134,15 @@ def _clock(folder: Path) -> StoredClock:
 
 def case_of(box: Box, query: SealedQuery, spent_micro: int, now: int) -> Case | None:
     """The case of a home before any terms; None where its agreement does not allow the query."""
-    world, agreement = box.world, box.agreement
-    if check_query(agreement, query, now, household=box.id, box_key=box.public_key, zone=world.terms.zone) is not None:
+    world = box.world
+    try:
+        listed = revocations_of(world, world.ledger)
+        agreement = box.agreement_under(listed)
+        refusal = check_query(agreement, query, now, household=box.id, box_key=box.public_key, zone=world.terms.zone,
+                              revocations=listed)
+    except AgreementError:
+        return None
+    if refusal is not None:
         return None
     if query.kind not in world.task.kinds or query.trust == OPEN:
         return None

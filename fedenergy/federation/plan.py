@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from flwr.serverapp.strategy import Strategy
 from fedenergy import ids
 from fedenergy.box.admission import Admission, DataDealer, QuerierPolicy
 from fedenergy.box.agreement import AgreementTerms
+from fedenergy.box.agreement_files import AgreementFolder, Enrolment
+from fedenergy.box.ledger import BUCKETS
 from fedenergy.box.negotiation import Operator
 from fedenergy.box.policies import Fixed
 from fedenergy.box.policy import Policy, Public, policy_name
@@ -24,7 +26,9 @@ from fedenergy.errors import ConfigError
 from fedenergy.federation.campaign import Entry, Part, declared
 from fedenergy.federation.freeze import freeze
 from fedenergy.federation.negotiation_rounds import Negotiation
+from fedenergy.federation.plan_shards import sharded
 from fedenergy.households.population import Population
+from fedenergy.households.zones import Zone
 from fedenergy.privacy.gaussian import GAUSSIAN, rho_micro
 from fedenergy.privacy.noisy_max import NOISY_MAX
 from fedenergy.privacy.sum_protocol import MAX_HOMES, SumProtocol
@@ -51,12 +55,17 @@ class Plan:
     noise: str
     engine: Engine
     out: Path
-    described: Mapping[str, Any] = field(default_factory=dict)
+    cloud: bool = True
 
     @property
     def population(self) -> Population:
         """The largest population of the study: its nodes are the grid's."""
         return max((world.population for world in self.worlds), key=len)
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of the grid: one for each home, or for each shard of them."""
+        return BUCKETS if self.engine.nodes == "shards" else len(self.population)
 
     @property
     def ledger(self) -> Path:
@@ -72,27 +81,45 @@ def plan_from_config(config: Config, folder: Path, ledger: Path, fresh: int = 0)
     worlds: list[World] = []
     known: dict[bytes, tuple[int, int | None]] = {}
     parts = []
-    for variation in config.variations():
+    for variation, zone in ((one, zone) for one in config.variations() for zone in zone_numbers(one.config)):
         own = variation.config
-        key = ids.canon([own.population.identity(), own.task.identity(), own.policy.identity(),
+        keys = {**variation.keys, "zone": zone} if zone else variation.keys
+        key = ids.canon([own.population.identity(), zone, own.task.identity(), own.policy.identity(),
                          thaw(own.agreement), own.privacy.noise, own.privacy.leaking])
         if key not in known:
-            world = World(own.population.build(), own.task.build(), own.policy.build(), own.agreement_spec.build(),
-                          ledger, own.privacy.noise, False, secret, own.privacy.leaking)
+            population = zoned(own.population.build(), zone, own.population.zones)
+            terms, enrolment = agreed(own.agreement_spec.build(), population)
+            world = World(population, own.task.build(), own.policy.build(), terms, ledger, own.privacy.noise, False,
+                          secret, own.privacy.leaking, enrolment)
             known[key] = _add(worlds, world, own.oracle)
         number, open_number = known[key]
         query = own.query.build(**({"fresh": fresh} if fresh else {}))
         entries = [Entry(label, spec.build, spec.trust) for label, spec in labelled(own.strategies)]
         talk = own.negotiation and _negotiation(own.negotiation.build(), own.negotiation.rounds)
         policy = own.policy.identity() | ({"negotiation": own.negotiation.identity()} if own.negotiation else {})
-        parts += _parts(variation.keys, worlds, number, open_number, query, policy, own.seeds, entries,
+        parts += _parts(keys, worlds, number, open_number, query, policy, own.seeds, entries,
                         own.engine.max_failures, talk)
+    parts = sharded(parts) if config.engine.nodes == "shards" else parts
     return Plan(config.run_name, config.title or config.name, config.to_toml(), tuple(worlds), tuple(parts),
-                config.seeds, config.oracle, config.privacy.noise, config.engine, folder)
+                config.seeds, config.oracle, config.privacy.noise, config.engine, folder, config.population.cloud)
+
+
+def zone_numbers(config: Config) -> range | tuple[int]:
+    """1 to [population] zones; only 0 where the homes are not dealt out."""
+    return range(1, config.population.zones + 1) if config.population.zones > 1 else (0,)
+
+
+def zoned(population: Population, zone: int, zones: int) -> Population:
+    """The homes of one zone; all of them for zone 0."""
+    try:
+        return Zone(population, zone, zones) if zone else population
+    except ValueError as error:
+        raise ConfigError(f"[population] {error}") from error
 
 
 def plan_from_objects(population: Population, task: Any, query: Query, strategies: Sequence[str | Strategy | type], *,
-                      policy: Any = None, agreement: AgreementTerms | None = None, seeds: Sequence[int] = (0,),
+                      policy: Any = None, agreement: AgreementTerms | AgreementFolder | None = None,
+                      seeds: Sequence[int] = (0,),
                       oracle: bool = True, noise: str = "simulation", engine: Engine | None = None, name: str = "study",
                       operator: Operator | None = None, negotiation_rounds: int = 8, leaking: bool = False,
                       folder: Path, ledger: Path | None = None) -> Plan:
@@ -106,9 +133,10 @@ def plan_from_objects(population: Population, task: Any, query: Query, strategie
     seeds = tuple(seeds)
     _check_objects(population, task, query, policy, agreement, seeds, name)
     ledger = folder / "ledger" if ledger is None else Path(ledger)
+    terms, enrolment = agreed(agreement, population)
     try:
-        world = World(population, task, policy, agreement, ledger, noise, False, enrolment_secret(noise, ledger),
-                      bool(leaking))
+        world = World(population, task, policy, terms, ledger, noise, False, enrolment_secret(noise, ledger),
+                      bool(leaking), enrolment)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     worlds: list[World] = []
@@ -122,11 +150,24 @@ def plan_from_objects(population: Population, task: Any, query: Query, strategie
     if talk is not None:  # other talks end in other offers: another cell
         known |= {"negotiation": {**policy_identity(operator), "rounds": negotiation_rounds}}
     parts = _parts({}, worlds, number, open_number, query, known, tuple(seeds), entries, 0.0, talk)
-    return Plan(name, name, "", tuple(worlds), tuple(parts), tuple(seeds), oracle, noise, engine or Engine(), folder)
+    engine = engine or Engine()
+    parts = sharded(parts) if engine.nodes == "shards" else parts
+    return Plan(name, name, "", tuple(worlds), tuple(parts), tuple(seeds), oracle, noise, engine, folder)
+
+
+def agreed(agreement: AgreementTerms | AgreementFolder, population: Population) -> tuple[AgreementTerms, Enrolment | None]:
+    """The terms to plan with, and where the homes find signed agreements (None: the simulation signs them)."""
+    if not isinstance(agreement, AgreementFolder):
+        return agreement, None
+    try:
+        return agreement.agreed(population.ids)
+    except (ValueError, OSError) as error:
+        raise ConfigError(f"[agreement] {error}") from error
 
 
 def _check_objects(population, task, query, policy, agreement, seeds, name) -> None:
     """What a config's tables are checked for, for objects."""
+    agreement = AgreementTerms() if isinstance(agreement, AgreementFolder) else agreement
     for what, value, kind in (("population", population, Population), ("query", query, Query), ("policy", policy, Policy),
                               ("agreement", agreement, AgreementTerms)):
         if isinstance(value, type) or not isinstance(value, kind):

@@ -13,12 +13,14 @@ import secrets
 import shutil
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from flwr.app import Message, RecordDict
 
+from fedenergy.errors import RunFailed
 from fedenergy.federation import flower_adapter as flower
 from fedenergy.federation.local_grid import HomesGrid
 from fedenergy.federation.shard import Client, Shard
@@ -26,6 +28,8 @@ from fedenergy.federation.shard import Client, Shard
 STORE_BYTES = 512 * 1024 * 1024
 KILLS_BEFORE_QUARANTINE = 2
 IN_FLIGHT = 2
+PATIENCE = 15.0
+_END = object()
 
 
 class Worker:
@@ -98,6 +102,60 @@ def ray_session(workers: int, address: str = ""):
             shutil.rmtree(folder, ignore_errors=True)
 
 
+class Caller:
+    """One actor of `ray_map`."""
+
+    def __init__(self, call: Callable[[Any], Any]) -> None:
+        self._call = call
+
+    def run(self, item: Any) -> Any:
+        return self._call(item)
+
+
+def ray_map(call: Callable[[Any], Any], items: Iterable[Any], *, workers: int,
+            address: str = "") -> Iterator[tuple[Any, Any]]:
+    """(item, call(item)) in the order of the items, made by `workers` actors of one CPU each.
+
+    call  sent once to each actor, which keeps it (and whatever it caches) for all its items
+    items may be endless: at most IN_FLIGHT per worker are taken ahead of what was handed on, so memory stays flat
+    A worker that dies is replaced and its items are sent again; RuntimeError where one item kills KILLS_BEFORE_QUARANTINE
+    workers. An exception of call ends the iteration. Close the iterator to let go of the workers.
+    """
+    if workers < 1:
+        raise ValueError(f"workers = {workers}: at least 1 (0 means this process, without Ray)")
+    source = iter(items)
+    with ray_session(workers, address) as ray:
+        shared, actor = ray.put(call), ray.remote(num_cpus=1, max_restarts=0)(Caller)
+        actors = [actor.remote(shared) for _ in range(workers)]
+        waiting: deque[tuple[Any, int, Any, int]] = deque()     # (item, worker, reference, kills), in order
+
+        def send(item: Any, kills: int = 0) -> tuple[Any, int, Any, int]:
+            load = [sum(1 for _, at, _, _ in waiting if at == worker) for worker in range(workers)]
+            worker = load.index(min(load))
+            return item, worker, actors[worker].run.remote(item), kills
+
+        while True:
+            while len(waiting) < IN_FLIGHT * workers and (item := next(source, _END)) is not _END:
+                waiting.append(send(item))
+            if not waiting:
+                return
+            item, worker, reference, kills = waiting.popleft()
+            try:
+                answer = ray.get(reference)
+            except ray.exceptions.RayActorError as error:
+                if kills + 1 >= KILLS_BEFORE_QUARANTINE:
+                    raise RuntimeError(f"item {item!r} killed {kills + 1} workers: see its memory and its machine "
+                                       "code") from error
+                actors[worker] = actor.remote(shared)
+                lost = [(other, at, actors[at].run.remote(other) if at == worker else ref, n)
+                        for other, at, ref, n in waiting]
+                waiting = deque([(item, worker, actors[worker].run.remote(item), kills + 1), *lost])
+                continue
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause if isinstance(error.cause, Exception) else error from None
+            yield item, answer
+
+
 class RayGrid(HomesGrid):
     """Nodes in `workers` Ray actors, one CPU each.
 
@@ -106,6 +164,8 @@ class RayGrid(HomesGrid):
     batch      messages per batch, rounded up to whole buckets
     A worker that dies is replaced and its unanswered messages are sent again with the same ids. A node that kills its
     worker twice while alone in a batch is quarantined (`quarantined` holds its index): its answer is an error.
+    Where a cluster has no room for a replacement within PATIENCE seconds (its machine is gone), the homes of the dead
+    worker move in with those of a living one (`moved` counts it).
     """
 
     def __init__(self, factory: Callable[[], Client], count: int, placement: Callable[[int], int], *,
@@ -114,13 +174,15 @@ class RayGrid(HomesGrid):
         if workers < 1 or batch < 1:
             raise ValueError(f"engine.workers = {workers}, engine.batch = {batch}: both must be at least 1 "
                              "(workers = 0 means this process: LocalGrid)")
-        self.workers, self.batch, self.quarantined, self.replaced = workers, batch, set(), 0
+        self.workers, self.batch, self.quarantined, self.replaced, self.moved = workers, batch, set(), 0, 0
+        self._elsewhere = bool(address)
         self._buckets = [placement(index) for index in range(count)]
         self._session = ray_session(workers, address)
         self._ray = self._session.__enter__()
         try:
             self._factory = self._ray.put(factory)
-            self._actor = self._ray.remote(num_cpus=1, max_restarts=0)(Worker)
+            spread = {"scheduling_strategy": "SPREAD"} if address else {}
+            self._actor = self._ray.remote(num_cpus=1, max_restarts=0, **spread)(Worker)
             self._actors = [self._spawn() for _ in range(workers)]
             self.pids()
         except BaseException:
@@ -151,11 +213,12 @@ class RayGrid(HomesGrid):
             try:
                 answers = self._ray.get(done[0])
             except self._ray.exceptions.RayActorError:
-                lost = [batch, *(flying.pop(ref) for ref in [r for r, b in flying.items() if b.worker == batch.worker])]
-                self._actors[batch.worker] = self._spawn()
-                self.replaced += 1
+                dead = self._actors[batch.worker]
+                lost = [batch,
+                        *(flying.pop(ref) for ref in [r for r, b in flying.items() if self._actors[b.worker] is dead])]
+                self._replace(dead)
                 for again in lost:
-                    queues[batch.worker].extendleft(reversed(self._after_death(again)))
+                    queues[again.worker].extendleft(reversed(self._after_death(again)))
                 continue
             for name, content in answers:
                 yield flower.reply(by_id[name], content)
@@ -165,7 +228,7 @@ class RayGrid(HomesGrid):
 
     def _launch(self, queues: list[deque], flying: dict[object, Batch]) -> None:
         for worker, queue in enumerate(queues):
-            mine = [batch for batch in flying.values() if batch.worker == worker]
+            mine = [batch for batch in flying.values() if self._actors[batch.worker] is self._actors[worker]]
             while queue and len(mine) < IN_FLIGHT and not any(batch.kills for batch in mine):
                 if queue[0].kills and mine:
                     break  # a suspect flies alone, so that nobody else is blamed for a death
@@ -213,3 +276,17 @@ class RayGrid(HomesGrid):
 
     def _spawn(self):
         return self._actor.remote(self._factory, self.count)
+
+    def _replace(self, dead) -> None:
+        """Another actor for every worker of a dead one."""
+        new = self._spawn()
+        self.replaced += 1
+        if self._elsewhere and not self._ray.wait([new.ready.remote()], timeout=PATIENCE)[0]:
+            self._ray.kill(new)
+            living = [actor for actor in self._actors if actor is not dead]
+            if not living:
+                raise RunFailed(f"the last worker died and the cluster has no CPU for another within {PATIENCE:g} s: "
+                                "look at `ray status`, then fedenergy resume goes on where this run stopped")
+            new = living[0]
+            self.moved += 1
+        self._actors = [new if actor is dead else actor for actor in self._actors]

@@ -13,10 +13,12 @@ from functools import lru_cache
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from fedenergy.box.query import SealedQuery
+from fedenergy.box.query import WINDOWS, SealedQuery
+from fedenergy.box.training import window_shape
 from fedenergy.privacy.gaussian import GAUSSIAN
 from fedenergy.privacy.mechanisms import NoiseGrid
-from fedenergy.privacy.trust import ENVELOPES, OPEN, REFUSED, Envelope, check_envelope
+from fedenergy.privacy.trust import CURATOR, ENVELOPES, OPEN, REFUSED, Deposit, Envelope, check_envelope
+from fedenergy.privacy.window_records import WIDTH, check_windows
 
 QUERY, ARRAYS, METRICS, ENVELOPE = "query", "arrays", "metrics", "envelope"
 SUMMARY = "summary"
@@ -99,6 +101,10 @@ def decode(content: RecordDict, query: SealedQuery, household: str, coordinates:
     epsilon = fields.get("epsilon_micro")
     if epsilon is not None and not (type(epsilon) is int and 0 < epsilon <= query.epsilon_micro):
         raise ValueError("an answer's epsilon is a whole number of micro-epsilon, above 0 and at most what was asked")
+    if query.query_class == WINDOWS and query.trust == CURATOR:
+        shape = window_shape(query, coordinates)
+        windows = read_array(arrays[SUMMARY], WIDTH, shape)
+        return check_windows(Deposit(household, query.id, epsilon, windows), shape, query.clip)
     kind = ENVELOPES[query.trust]
     shape = (2, coordinates) if query.trust == OPEN else (coordinates,)
     made = kind(household, query.id, epsilon, read_array(arrays[SUMMARY], kind.dtype, shape))

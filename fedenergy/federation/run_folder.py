@@ -15,11 +15,15 @@ from typing import Any
 import numpy as np
 
 from fedenergy import metrics
-from fedenergy.box.box import RELATION
+from fedenergy.box.agreement import AgreementError, key_id
+from fedenergy.box.box import RELATION, revocations_of
 from fedenergy.box.ledger import Ledger
+from fedenergy.box.ledger_mark import HEADS, heads_of, mark_text
 from fedenergy.box.policy import REFUSE, Public, policy_name
 from fedenergy.box.shaping import leaks, shaped
+from fedenergy.box.world import World
 from fedenergy.federation.campaign import Part, State, declared, write_durably
+from fedenergy.federation.cloud import Tier, cloud
 from fedenergy.federation.plan import Plan
 from fedenergy.federation.trust_grid import Exchange
 from fedenergy.households.population import Population
@@ -53,25 +57,29 @@ def versions() -> dict[str, str]:
 
 def keep_releases(folder: Path, part: Part, index: int, exchange: Exchange) -> None:
     """Keep what crossed openly in one round: every home's Release (trust local)."""
-    rows = [(envelope.query_id, envelope.household, envelope.epsilon_micro, envelope.values)
-            for envelope in exchange.received(LOCAL)]
-    if rows:
+    found = exchange.releases()
+    if found:
         path = folder / "checkpoints" / f"{part.name}-round{index + 1}.releases.npz"
         path.parent.mkdir(parents=True, exist_ok=True)
         data = io.BytesIO()
-        np.savez_compressed(data, query=[r[0] for r in rows], household=[r[1] for r in rows],
-                            epsilon_micro=[r[2] for r in rows], values=np.stack([r[3] for r in rows]))
+        save = np.savez if part.shards else np.savez_compressed  # noise does not shrink, and takes its time
+        save(data, query=np.repeat([one[0] for one in found], [len(one[1]) for one in found]),
+             household=[name for one in found for name in one[1]],
+             epsilon_micro=np.concatenate([one[2] for one in found]), values=np.concatenate([one[3] for one in found]))
         write_durably(path, data.getvalue())
 
 
 def finish(plan: Plan, states: Sequence[State], ledger: Ledger, truths: Mapping[str, Any], seconds: float) -> None:
     """Write the run's tables. metrics.csv comes last but one, summary.json last: they mark a finished run."""
     folder = plan.out
-    rows = sorted([plan.name, *row] for state in states for row in state.rows)
-    write_durably(folder / "cells.csv", _cells(states))
+    tier = cloud(plan.parts, states) if plan.cloud else Tier()
+    rows = sorted([plan.name, *row] for row in [row for state in states for row in state.rows] + tier.rows)
+    write_durably(folder / "cells.csv", _cells([*(state.cells for state in states), tier.cells]))
     _releases(plan)
+    write_durably(folder / HEADS, mark_text(heads_of(ledger.receipts)))
     write_durably(folder / "metrics.csv", _csv(METRICS, [[_cell_text(value) for value in row] for row in rows]))
-    write_durably(folder / "summary.json", json.dumps(_summary(plan, states, ledger, seconds), indent=1).encode())
+    write_durably(folder / "summary.json", json.dumps(_summary(plan, states, ledger, seconds) | {"cloud": tier.sums},
+                                                         indent=1).encode())
 
 
 def _csv(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
@@ -86,10 +94,10 @@ def _cell_text(value: Any) -> str:
     return repr(value) if isinstance(value, float) else str(value)
 
 
-def _cells(states: Sequence[State]) -> bytes:
+def _cells(several: Sequence[Mapping[str, dict]]) -> bytes:
     cells: dict[str, dict] = {}
-    for state in states:
-        cells |= state.cells
+    for some in several:
+        cells |= some
     fixed = ["trust", "mechanism", "policy", "epsilon", "seed"]
     varied = sorted({key for cell in cells.values() for key in cell} - set(fixed))
     header = ["cell", *fixed, *varied]
@@ -130,7 +138,7 @@ def _releases(plan: Plan) -> None:
 
 def _summary(plan: Plan, states: Sequence[State], ledger: Ledger, seconds: float) -> dict[str, Any]:
     world, query = plan.parts[0].world, plan.parts[0].query
-    population, task = world.population, world.task
+    population, task = getattr(world.population, "whole", world.population), world.task
     specs = {part.world.spec(part.query.kind) for part in plan.parts}
     names, units = {spec.coordinates for spec in specs}, {spec.unit for spec in specs}
     start = json.loads((plan.out / "start.json").read_text())
@@ -147,7 +155,7 @@ def _summary(plan: Plan, states: Sequence[State], ledger: Ledger, seconds: float
         "unit_of_values": units.pop() if len(units) == 1 else "", "relation": RELATION,
         "noise": plan.noise, "stamp": _stamp(plan), "oracle": plan.oracle,
         "agreement": {"cap": world.terms.cap, "trust": list(world.terms.trust), "purposes": list(world.terms.purposes),
-                      "classes": list(world.terms.classes)},
+                      "classes": list(world.terms.classes), **_signed(world, ledger)},
         "who_sees_what": _who_sees_what(plan, states), "spent": _spent(plan, states, ledger),
         "refusals": _refusals(plan.out / "inside"),
         "zones": [zone for state in states for zone in state.zones],
@@ -155,6 +163,18 @@ def _summary(plan: Plan, states: Sequence[State], ledger: Ledger, seconds: float
         "expected": _expected(plan, states), "inside_view": _inside_view(plan),
         "quality": _quality(population) if plan.oracle else [],
         "notes": _notes(plan)}
+
+
+def _signed(world: World, ledger: Ledger) -> dict[str, Any]:
+    """Of agreements on file: the Authenticator's key, and the revocation list as it was when the run ended."""
+    if world.enrolment is None:
+        return {}
+    found = {"folder": world.enrolment.folder.name, "authenticator": key_id(world.enrolment.public_key)}
+    try:
+        listed = revocations_of(world, ledger.path)
+        return found | {"revocations": {"version": listed.version, "agreements": len(listed.ids)}}
+    except AgreementError as error:
+        return found | {"revocations": {"problem": str(error)}}
 
 
 def _stamp(plan: Plan) -> str:

@@ -60,12 +60,7 @@ class ZoneStrategy(Strategy):
         contents = [reply.content for reply in replies if reply.has_content()]
         if not contents:
             return None, None
-        fields = [content[records.ENVELOPE] for content in contents]
-        answers = Answers(
-            np.stack([content[records.ARRAYS][records.SUMMARY].numpy() for content in contents]),
-            np.array([f["epsilon_micro"] * EPSILON_UNIT if "epsilon_micro" in f else np.nan for f in fields]),
-            tuple(f["household"] for f in fields))
-        zone = np.asarray(self.combine(answers))
+        zone = np.asarray(self.combine(_read(contents)))
         if zone.dtype.kind not in "iuf":
             raise TypeError(f"combine returned {zone.dtype} {zone.shape}: real numbers (d,) are expected")
         zone = zone.astype(np.float64)
@@ -81,3 +76,16 @@ class ZoneStrategy(Strategy):
 
     def summary(self) -> None:
         """Nothing to log: the report says what ran."""
+
+
+def _read(contents: list[RecordDict]) -> Answers:
+    """One reply per home; or one for all homes, where nodes are shards of them."""
+    if "households" in contents[0][records.ENVELOPE]:
+        arrays, fields = contents[0][records.ARRAYS], contents[0][records.ENVELOPE]
+        names, values = tuple(fields["households"].decode().split("\n")), arrays[records.SUMMARY].numpy()
+        micro = arrays["epsilon_micro"].numpy() if "epsilon_micro" in arrays else np.full(len(names), np.nan)
+        return Answers(values, micro * EPSILON_UNIT, names)
+    fields = [content[records.ENVELOPE] for content in contents]
+    return Answers(np.stack([content[records.ARRAYS][records.SUMMARY].numpy() for content in contents]),
+                   np.array([f["epsilon_micro"] * EPSILON_UNIT if "epsilon_micro" in f else np.nan for f in fields]),
+                   tuple(f["household"] for f in fields))

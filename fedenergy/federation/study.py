@@ -18,6 +18,8 @@ from typing import Any
 from flwr.serverapp import Grid
 
 from fedenergy.box.ledger import Ledger, bucket
+from fedenergy.box.ledger_mark import HEADS, holds_ledger, older_than
+from fedenergy.box.ledger_postgres import keep_in_postgres
 from fedenergy.box.zone_store import ZoneStore
 from fedenergy.config import Config, parse
 from fedenergy.errors import ConfigError, RunFailed
@@ -46,6 +48,8 @@ def run_study(config: Config, *, progress: Progress | None = None,
     plan = plan_from_config(config, folder, ledger, fresh)
     with _only_run(folder):
         _ledger_is_there(folder, ledger, config.run_name)
+        if "://" in config.ledger.path:
+            _in_postgres(ledger, config.ledger.path)
         if fresh:
             _count_fresh(ledger, config, fresh)
         start = {"fresh": fresh, "ledger": _ledger_note(config, folder, ledger)}
@@ -75,7 +79,8 @@ def resume_study(folder: Path, *, progress: Progress | None = None) -> Path:
 
 def _ledger_note(config: Config, folder: Path, ledger: Path) -> str:
     """Where a resumed run finds its ledger: beside the run folder, so that both can move, or where the config says."""
-    return str(ledger.resolve()) if config.ledger.path else os.path.relpath(ledger, folder)
+    given = config.ledger.path and "://" not in config.ledger.path
+    return str(ledger.resolve()) if given else os.path.relpath(ledger, folder)
 
 
 def place(config: Config, number: int | None = None) -> tuple[Path, Path, int]:
@@ -84,7 +89,7 @@ def place(config: Config, number: int | None = None) -> tuple[Path, Path, int]:
     number  of the --fresh, where it was counted already (0: none); by default config.fresh asks for the next one
     """
     base = Path(config.out) / config.run_name
-    ledger = Path(config.ledger.path) if config.ledger.path else base / "ledger"
+    ledger = Path(config.ledger.path) if config.ledger.path and "://" not in config.ledger.path else base / "ledger"
     if number is None:
         number = _fresh_counts(ledger).get(config.digest(), 0) + 1 if config.fresh else 0
     if not number:
@@ -96,9 +101,18 @@ def _ledger_is_there(folder: Path, ledger: Path, name: str) -> None:
     """A run that has results has a ledger: without it the homes would answer as if nothing had been spent."""
     ran = [path for path in (folder, *folder.parent.glob(f"{name}-fresh*"))
            if (path / "metrics.csv").exists() or any(path.glob("checkpoints/*"))]
-    if ran and not any(ledger.glob("*.sqlite")):
+    if ran and not holds_ledger(ledger):
         raise ConfigError(f"{ran[0]} has results, but its ledger {ledger} is gone: the homes would answer as if nothing had "
                           "been spent. Put the ledger back, or move the old run folders away to begin a new study")
+    if older := older_than([path / HEADS for path in ran], ledger):
+        raise ConfigError(f"{older}, or move the old run folders away to begin a new study")
+
+
+def _in_postgres(ledger: Path, url: str) -> None:
+    try:
+        keep_in_postgres(ledger, url)
+    except ValueError as error:
+        raise ConfigError(error) from error
 
 
 def _fresh_counts(ledger: Path) -> dict[str, int]:
@@ -158,6 +172,8 @@ def _play(plan: Plan, progress: Progress, grid: Callable[[int], Grid] | None = N
     homes = Homes(plan.worlds, plan.out / "inside")
     turns = sum(part.query.rounds * len(part.entries) for part in plan.parts)
     states: list[State] = []
+    if older := older_than([plan.out / HEADS], plan.ledger):
+        raise ConfigError(older)
     try:
         with (_grid(plan, homes, grid, progress) as nodes, Ledger(plan.ledger) as ledger,
               ZoneStore(plan.ledger) as zones):
@@ -182,7 +198,7 @@ def _play(plan: Plan, progress: Progress, grid: Callable[[int], Grid] | None = N
 @contextmanager
 def _grid(plan: Plan, homes: Homes, given: Callable[[int], Grid] | None, progress: Progress) -> Iterator[Grid]:
     if given is not None:
-        yield given(len(plan.population))
+        yield given(plan.nodes)
         return
     made = make_grid(plan, homes)
     try:
@@ -193,9 +209,20 @@ def _grid(plan: Plan, homes: Homes, given: Callable[[int], Grid] | None, progres
             progress.note(f"{made.replaced} worker(s) died and were replaced")
 
 
+def _shard_grid(plan: Plan, homes: Homes) -> HomesGrid:
+    engine = plan.engine
+    if engine.workers == 0:
+        return LocalGrid(make_client(homes), plan.nodes)
+    from fedenergy.federation.ray_grid import RayGrid
+
+    return RayGrid(partial(make_client, homes), plan.nodes, int, workers=engine.workers, batch=1, address=engine.address)
+
+
 def make_grid(plan: Plan, homes: Homes) -> HomesGrid:
     """LocalGrid for [engine] workers = 0, else RayGrid."""
     population, engine = plan.population, plan.engine
+    if engine.nodes == "shards":
+        return _shard_grid(plan, homes)
     if engine.workers == 0:
         return LocalGrid(make_client(homes), len(population))
     from fedenergy.federation.ray_grid import RayGrid

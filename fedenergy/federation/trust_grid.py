@@ -18,7 +18,7 @@ from flwr.supercore.run import Run
 from fedenergy.box.query import SealedQuery
 from fedenergy.box.shaping import grid_steps, release_mechanism
 from fedenergy.box.world import World
-from fedenergy.box.zone_store import ZoneStore
+from fedenergy.box.zone_store import ZoneRow, ZoneStore
 from fedenergy.federation import flower_adapter as flower
 from fedenergy.federation import records
 from fedenergy.federation.client_app import ACCEPT
@@ -131,6 +131,29 @@ class Exchange:
         return [envelope for _, homes in sorted(self._memo.items()) for _, envelope in sorted(homes.items())
                 if isinstance(envelope, Envelope) and envelope.trust == trust]
 
+    def strategy_grid(self, trust: str, seal: Seal) -> TrustGrid:
+        """The grid of one strategy."""
+        return TrustGrid(self, trust, seal)
+
+    def truth_of(self, query: SealedQuery, group: str) -> tuple[dict[str, np.ndarray], int, int]:
+        """(household -> (2, d), refused, failed) of every home, under trust open."""
+        asked = self.ask(query, [flower.instruction(RecordDict(), flower.node_id(home), "train", group)
+                                 for home in range(len(self.world.population))])
+        return {name: envelope.values for name, envelope in asked.envelopes.items()}, asked.refused, asked.failed
+
+    def granted(self, query_id: str, answered: Iterable[str]) -> list[int]:
+        """Micro-epsilon of the homes that answered, sorted by household."""
+        known = self._memo.get(query_id, {})
+        return [known[name].epsilon_micro for name in sorted(answered) if isinstance(known.get(name), Envelope)]
+
+    def releases(self) -> list[tuple[str, tuple[str, ...], np.ndarray, np.ndarray]]:
+        """(query id, households, micro-epsilon, values) of what crossed openly (trust local), sorted."""
+        found: dict[str, list[Envelope]] = {}
+        for envelope in self.received(LOCAL):
+            found.setdefault(envelope.query_id, []).append(envelope)
+        return [(query_id, tuple(one.household for one in several), np.array([one.epsilon_micro for one in several]),
+                 np.stack([one.values for one in several])) for query_id, several in found.items()]
+
     def send(self, query: SealedQuery, messages: Sequence[Message], parties: int, kind: str = "") -> list[Message]:
         """A reply for each message, in order: an error where none came. kind: another message type."""
         if not messages:
@@ -163,6 +186,25 @@ class Exchange:
             return "failed"
         self.crossings.envelopes[query.trust] += 1
         return envelope
+
+
+def zone_total(query: SealedQuery, world: World, seed: int, total: np.ndarray, homes: int) -> bytes:
+    """The Curator's one noise on the sum (d,) of the Deposits of `homes` homes, grid integers: what is stored."""
+    source = noise_from(world.noise, seed).source(records.ZONE, query.id)
+    if query.mechanism == UNBOUNDED:  # the source's sensitivity of a sum of N homes
+        noise = discrete_laplace(source, Laplace(query.clip).scale(query.epsilon_micro) * homes, total.size)
+    else:
+        noise = release_mechanism(query, world.policy, total.size).noise(source, query.epsilon_micro, total.size)
+    return (total + noise).astype("<i8").tobytes()
+
+
+def zone_reply(query: SealedQuery, row: ZoneRow, world: World) -> tuple[np.ndarray, RecordDict]:
+    """A stored zone answer: (d,) in the unit of the values, and the records that the strategy receives."""
+    values = np.frombuffer(row.payload, "<i8").astype(np.float64) * grid_steps(
+        query, world.policy, len(world.spec(query.kind).coordinates))
+    fields = {"household": records.ZONE, "query_id": query.id, "epsilon_micro": query.epsilon_micro,
+              "answers": len(row.households)}
+    return values, records.answer_records(values, fields)
 
 
 class TrustGrid(Grid):
@@ -216,15 +258,11 @@ class TrustGrid(Grid):
             row = self._open_sum(query, batch) if trust == SUM else self._open_deposits(query, batch)
         if row is None:
             return []
-        world = self._exchange.world
         self._count(tuple(row.households), len(batch) - len(row.households) - self.failed, self.failed)
-        steps = grid_steps(query, world.policy, len(world.spec(query.kind).coordinates))
-        values = np.frombuffer(row.payload, "<i8").astype(np.float64) * steps
+        values, content = zone_reply(query, row, self._exchange.world)
         self._exchange.crossings.zones[trust] += 1
         self._exchange.publish(query, [values], [query.epsilon_micro] * len(row.households))
-        fields = {"household": records.ZONE, "query_id": query.id, "epsilon_micro": query.epsilon_micro,
-                  "answers": len(row.households)}
-        return [flower.reply(batch[0], records.answer_records(values, fields))]
+        return [flower.reply(batch[0], content)]
 
     def _open_sum(self, query: SealedQuery, batch: list[Message]):
         willing = self._exchange.offers.willing(query, batch)
@@ -287,18 +325,10 @@ class TrustGrid(Grid):
         if not asked.envelopes:
             return None
 
-        def noised() -> bytes:
-            source = noise_from(self._exchange.world.noise, self._exchange.seed).source(records.ZONE, query.id)
-            total = np.sum([envelope.values for envelope in asked.envelopes.values()], axis=0, dtype=np.int64)
-            if query.mechanism == UNBOUNDED:  # the source's sensitivity of a sum of N homes
-                scale = Laplace(query.clip).scale(query.epsilon_micro) * len(asked.envelopes)
-                noise = discrete_laplace(source, scale, total.size)
-            else:
-                law = release_mechanism(query, self._exchange.world.policy, total.size)
-                noise = law.noise(source, query.epsilon_micro, total.size)
-            return (total + noise).astype("<i8").tobytes()
-
-        return self._exchange.zones.put_once(query.id, tuple(asked.envelopes), noised, CURATOR)
+        total = np.sum([envelope.values for envelope in asked.envelopes.values()], axis=0, dtype=np.int64)
+        return self._exchange.zones.put_once(
+            query.id, tuple(asked.envelopes),
+            lambda: zone_total(query, self._exchange.world, self._exchange.seed, total, len(asked.envelopes)), CURATOR)
 
     def get_node_ids(self) -> list[int]:
         return [flower.node_id(index) for index in range(len(self._exchange.world.population))]

@@ -60,13 +60,14 @@ class SimulatedPopulation:
     ownership: Mapping[str, float] = field(default_factory=dict)
     climate: str = "london"
     country: str = "GB"
+    distinct: int = 0
     name: str = field(default="simulated", init=False)
     unit: str = field(default="household", init=False)
 
     feature_names = FEATURES  # of every home: the weather
 
     def __post_init__(self) -> None:
-        for argument in ("count", "steps", "seed", "step_minutes"):
+        for argument in ("count", "steps", "seed", "step_minutes", "distinct"):
             value = getattr(self, argument)
             if isinstance(value, bool) or not isinstance(value, int | np.integer):
                 raise TypeError(f"{_HERE}: {argument} = {value!r} is not a whole number")
@@ -74,6 +75,8 @@ class SimulatedPopulation:
         for argument in ("count", "steps"):
             if getattr(self, argument) < 1:
                 raise ValueError(f"{_HERE}: {argument} = {getattr(self, argument)} is below 1")
+        if self.distinct < 0:
+            raise ValueError(f"{_HERE}: distinct = {self.distinct} is below 0 (0: every home has readings of its own)")
         if not 1 <= self.step_minutes <= 60 or MINUTES_PER_DAY % self.step_minutes:
             raise ValueError(f"{_HERE}: step_minutes = {self.step_minutes} must be 1 to 60 and divide a day "
                              "(1,440 minutes): 1, 5, 10, 15, 30 or 60, for instance")
@@ -100,9 +103,13 @@ class SimulatedPopulation:
     def ids(self) -> HomeIds:
         return HomeIds(self.count)
 
+    def source(self, index: int) -> int:
+        """Index of the home whose readings a home has: its own, but for populations with `distinct` homes."""
+        return index % self.distinct if self.distinct else index
+
     def load(self, index: int) -> Household:
         """Make the home at that index: the same bytes on every call and in every process."""
-        household = self.ids[index]
+        household = self.ids[self.source(index)]
         zone = _zone(self.seed, self.climate, self.country, self.start, self.steps, self.step_minutes)
         rng = stream(self.seed, "household", household)
         home = draw_home(rng, self.archetypes, self.ownership)
@@ -112,7 +119,7 @@ class SimulatedPopulation:
         features[:, 0] += round(home.between("offset", -0.6, 0.6), 2)
         order = [APPLIANCES.index(channel) for channel in self.channels]
         return Household(
-            id=household, channels=self.channels,
+            id=self.ids[index], channels=self.channels,
             readings=np.ascontiguousarray(energy[order].T) / _WATT_MINUTES_PER_KWH,
             total=energy.sum(axis=0) / _WATT_MINUTES_PER_KWH,
             start=np.datetime64(self.start, "m"), step_minutes=self.step_minutes,
@@ -120,21 +127,22 @@ class SimulatedPopulation:
 
     def home(self, index: int) -> Home:
         """The traits behind a home's readings: archetype, occupants, what it owns (inside view)."""
-        return draw_home(stream(self.seed, "household", self.ids[index]), self.archetypes, self.ownership)
+        household = self.ids[self.source(index)]
+        return draw_home(stream(self.seed, "household", household), self.archetypes, self.ownership)
 
     def identity(self) -> dict[str, Any]:
         """Everything that shapes the readings, without the count, and the simulator's own version."""
         return {"name": self.name, "model": _MODEL, "steps": self.steps, "seed": self.seed, "start": self.start,
                 "step_minutes": self.step_minutes, "appliances": list(self.channels),
                 "archetypes": dict(self.archetypes), "ownership": dict(self.ownership), "climate": self.climate,
-                "country": self.country}
+                "country": self.country, **({"distinct": self.distinct} if self.distinct else {})}
 
 
 def simulate_households(count: int, steps: int = 744, seed: int = 0, *, step_minutes: int = 60,
                         start: str = "2013-01-07", appliances: Iterable[str] = APPLIANCES,
                         archetypes: Mapping[str, float] | Iterable[str] | None = None,
                         ownership: Mapping[str, float] | None = None, climate: str = "london",
-                        country: str = "GB") -> SimulatedPopulation:
+                        country: str = "GB", distinct: int = 0) -> SimulatedPopulation:
     """Homes that exist only here, kWh per step for each appliance and for the whole home.
 
     count         homes; home i is the same in a population of 50 and of 200
@@ -145,6 +153,8 @@ def simulate_households(count: int, steps: int = 744, seed: int = 0, *, step_min
     archetypes    names, or name -> weight; None: the default mix of ARCHETYPES
     ownership     appliance -> share of homes, over OWNERSHIP; "Heating" is the share heated by electricity
                   (the others' boilers still use a pump)
+    distinct      so many homes are made, and home i has the readings of home i mod distinct, under its own id, agreement
+                  and ledger: for populations too large to fit a model in every home. 0: all homes are made
     climate, country  the zone's weather (CLIMATES) and public holidays with summer time (HOLIDAYS)
     Guarantee: readings >= 0, finite, and their sum is below the total, which also holds lights, electronics, standby.
     Errors: ValueError or TypeError naming the argument, its value and the rule.
@@ -155,7 +165,7 @@ def simulate_households(count: int, steps: int = 744, seed: int = 0, *, step_min
     """
     mix = {} if archetypes is None else archetypes
     return SimulatedPopulation(count, steps, seed, step_minutes, start, appliances, mix, ownership or {}, climate,
-                               country)
+                               country, distinct)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ the source's scale has no stated adjacency, ours is replace-one.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -186,6 +187,24 @@ class Laplace:
         """What trust "local" lets out: (d,) float64, rounded, clipped, noised, a multiple of g."""
         z = self.deposit(_vector(summary))  # one home: broadcasting one noise over several would cancel in differences
         return self.grid.decode(z + self.noise(source, epsilon_micro, z.size))
+
+    def release_many(self, summaries: Any, sources: Sequence[NoiseSource], granted_micro: Sequence[int]) -> np.ndarray:
+        """(homes, d) float64: row i is `release(summaries[i], sources[i], granted_micro[i])`, byte for byte."""
+        z = self.deposit_many(summaries, [self.grid.bound] * len(sources))
+        scales = {amount: self.scale(amount) for amount in set(granted_micro)}
+        noise = discrete_laplace_many(sources, [scales[amount] for amount in granted_micro], z.shape[1])
+        return self.grid.decode(z + noise)
+
+    def deposit_many(self, summaries: Any, bounds: Sequence[int]) -> np.ndarray:
+        """(homes, d) int64: row i is `deposit(summaries[i], bounds[i])`."""
+        values = _numbers(summaries)
+        if values.ndim != 2 or len(values) != len(bounds):
+            raise ValueError(f"summaries {values.shape} for {len(bounds)} bounds: give (homes, d) and one bound for each")
+        found = np.empty(values.shape, np.int64)
+        for bound in set(bounds):
+            rows = [row for row, own in enumerate(bounds) if own == bound] if len(set(bounds)) > 1 else slice(None)
+            found[rows] = self.grid.encode(values[rows], bound)
+        return found
 
     def deposit(self, summary: Any, bound: int | None = None) -> np.ndarray:
         """What trust "curator" lets out: (d,) int64, rounded and clipped, without noise, for the Curator alone."""

@@ -18,7 +18,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from fedenergy.ids import stream
+from fedenergy.ids import stream, stream_key
 from fedenergy.privacy.noise_free import Sealed
 
 DIGITS = 100            # decimal digits of every threshold computation: 2**-144 is 5e-44
@@ -26,6 +26,7 @@ LARGEST_SCALE = 2**50   # draws stay below 2**57
 CHUNK = 4096            # draws whose first words are read together: part of the stream format
 WORDS_AT_ONCE = 2**22   # memory bound of a batch, no part of the format
 _FIRST, _REST = 16, 128
+_NOTHING = np.zeros(4, np.uint64)
 
 
 class NoiseSource(Protocol):
@@ -44,6 +45,23 @@ class _Source(Sealed):
 
     def __init__(self, reader: Callable[[int], bytes]) -> None:
         self.bits = reader
+
+
+class _Keyed:
+    """Bytes of the stream with that key, read through a Philox that others use too."""
+
+    __slots__ = ("_key", "_shared", "_used")
+
+    def __init__(self, shared: np.random.Philox, key: np.ndarray) -> None:
+        self._shared, self._key, self._used = shared, key, 0
+
+    def bits(self, n: int) -> bytes:
+        words = -(-n // 8)
+        self._shared.state = {"bit_generator": "Philox", "buffer": _NOTHING, "buffer_pos": 4, "has_uint32": 0,
+                              "uinteger": 0, "state": {"counter": _NOTHING, "key": self._key}}
+        raw = self._shared.random_raw(self._used + words)[self._used:]
+        self._used += words
+        return raw.astype("<u8", copy=False).tobytes()[:n]
 
 
 class SimulationNoise(Sealed):
@@ -68,6 +86,13 @@ class SimulationNoise(Sealed):
         raw = stream(self._seed, "noise", household, query_id).bit_generator.random_raw
         return _Source(lambda n: raw(-(-n // 8)).astype("<u8", copy=False).tobytes()[:n])
 
+    def sources(self, households: Sequence[str], query_id: str) -> list[NoiseSource]:
+        """source() of each household, byte for byte, for many at once: they share one Philox, set to a home's key when
+        that home's bytes are read (making a Philox costs more than the bytes)."""
+        keys = b"".join([stream_key(self._seed, "noise", household, query_id) for household in households])
+        shared = np.random.Philox(key=0)
+        return [_Source(_Keyed(shared, key).bits) for key in np.frombuffer(keys, "<u8").reshape(-1, 2)]
+
     def pad_key(self, household: str) -> bytes:
         """32 bytes that the home shares with the Summer (secure_sum)."""
         return stream(self._seed, "pad", household).bit_generator.random_raw(4).astype("<u8", copy=False).tobytes()
@@ -84,6 +109,10 @@ class SecureNoise(Sealed):
     def source(self, household: str, query_id: str) -> NoiseSource:
         """Fresh bytes, whatever the household and the query."""
         return _Source(os.urandom)
+
+    def sources(self, households: Sequence[str], query_id: str) -> list[NoiseSource]:
+        """One source per household."""
+        return [self.source(household, query_id) for household in households]
 
     def pad_key(self, household: str) -> bytes:
         """32 fresh bytes: agree on them once, at enrolment, and keep them on both sides."""

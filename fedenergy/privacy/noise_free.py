@@ -63,6 +63,15 @@ class NoiseFree(Sealed):
     __float__ = __int__ = __index__ = __complex__ = __bytes__ = Sealed._refuse
 
 
+def gathered(vectors: list[NoiseFree]) -> NoiseFree:
+    """(d,) vectors as the rows of one NoiseFree (n, d).
+
+    >>> gathered([NoiseFree([1.0]), NoiseFree([2.0])])
+    <NoiseFree>
+    """
+    return NoiseFree(np.stack([reveal_to_mechanism(vector) for vector in vectors]))
+
+
 def reveal_to_mechanism(x: Any) -> Any:
     """The read-only array inside a NoiseFree; anything else is returned as it is.
 

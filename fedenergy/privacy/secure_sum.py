@@ -247,6 +247,15 @@ def seal(z: Any, share: np.ndarray, pad: np.ndarray) -> np.ndarray:
     return z.astype(np.uint64) + share.astype(np.uint64) + pad
 
 
+def seal_many(z: np.ndarray, shares: np.ndarray, pads: np.ndarray) -> np.ndarray:
+    """(homes, d) uint64: row i is `seal(z[i], shares[i], pads[i])`."""
+    for name, array, dtype in (("z", z, np.int64), ("shares", shares, np.int64), ("pads", pads, np.uint64)):
+        if array.dtype != dtype or array.shape != z.shape or array.ndim != 2:
+            raise ValueError(f"{name} is {array.dtype} {array.shape}: seal_many takes (homes, d) int64 z and shares, "
+                             "uint64 pads")
+    return z.astype(np.uint64) + shares.astype(np.uint64) + pads
+
+
 class Summer(Sealed):
     """The ideal aggregator of one query: it knows every pad and gives out nothing but the sum over all its homes.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 from pathlib import Path
 
-from fedenergy.report import markup, sections, svg
+from fedenergy.report import audit_page, markup, sections, svg
 from fedenergy.report.gallery import Plate, gallery
 from fedenergy.report.load import RunData
 from fedenergy.report.prose import in_short
@@ -42,6 +42,7 @@ def page(data: RunData, plates: list[Plate] | None = None) -> str:
         ("refusals", "Refusals", sections.refused(data, plates)),
         ("inside", "Inside one home", sections.inside(data, plates)),
         ("quality", "Data quality", sections.quality(data)),
+        ("audit", "Audit", audit_page.section(data)),
         ("reproduce", "Reproduce", sections.reproduce(data)),
     ]
     findings = markup.bullets(in_short(data))

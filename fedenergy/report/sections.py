@@ -82,6 +82,21 @@ def privacy(data: RunData) -> str:
         ]
     if agreement.get("trust"):
         items += [("Trust modes", listing(agreement["trust"]))]
+    if agreement.get("authenticator"):
+        listed = agreement.get("revocations") or {}
+        items += [
+            (
+                "Agreements",
+                f"signed files, Authenticator's key {agreement['authenticator']}; "
+                + (
+                    f"revocation list: {listed['problem']}"
+                    if "problem" in listed
+                    else f"revocation list at the end: version {number(listed.get('version', 0))}, "
+                    f"{number(listed.get('agreements', 0))} agreements withdrawn"
+                )
+                + ". The cap is the largest, the trust modes are all that any home agreed to",
+            )
+        ]
     meaning = {
         "simulation": "seeded, for repeatable studies",
         "secure": "drawn from the operating system's entropy",

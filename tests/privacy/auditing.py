@@ -1,4 +1,4 @@
-"""A black-box audit of a release: pairs of neighbouring worlds, events, and exact bounds on epsilon.
+"""Large batches of one mechanism's noise, for the tight audits: the bounds are the library's (privacy/audit.py).
 
 A world lists what one attacker sees: (household, query id, S). The two worlds of a design differ in one household's
 whole record. A mechanism under audit answers a world many times: `release(world, trials, seed)` gives, for each entry,
@@ -10,30 +10,32 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
-from scipy.stats import beta
 
+from fedenergy.privacy.audit import clopper_pearson, epsilon_bounds
 from fedenergy.privacy.mechanisms import Laplace
 from fedenergy.privacy.noise import SimulationNoise, discrete_laplace
+
+__all__ = [
+    "CLIP",
+    "DESIGNS",
+    "EPSILON_MICRO",
+    "LAW",
+    "TRIALS",
+    "D",
+    "Design",
+    "K",
+    "Mechanism",
+    "audit",
+    "basis",
+    "clopper_pearson",
+    "epsilon_bounds",
+]
 
 CLIP, D, EPSILON_MICRO = 50.0, 3, 1_000_000
 TRIALS = 20_000
 LAW = Laplace(CLIP)
 K = LAW.grid.bound
 World = Sequence[tuple[str, str, np.ndarray]]
-
-
-def clopper_pearson(hits: int, trials: int, confidence: float) -> tuple[float, float]:
-    """Exact two-sided interval of a probability."""
-    tail = (1 - confidence) / 2
-    low = 0.0 if hits == 0 else float(beta.ppf(tail, hits, trials - hits + 1))
-    high = 1.0 if hits == trials else float(beta.ppf(1 - tail, hits + 1, trials - hits))
-    return low, high
-
-
-def epsilon_bounds(hits: int, hits_beside: int, trials: int, confidence: float = 0.99) -> tuple[float, float]:
-    """Bounds of log(P / Q), each at that confidence: either end uses one side of each interval, half the error each."""
-    (low, high), (low_beside, high_beside) = (clopper_pearson(h, trials, confidence) for h in (hits, hits_beside))
-    return np.log(max(low, 1e-300) / high_beside), np.log(high / max(low_beside, 1e-300))
 
 
 def basis(k: int, size: float = CLIP) -> np.ndarray:

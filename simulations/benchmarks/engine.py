@@ -1,0 +1,168 @@
+"""How fast and how large: the grid against Flower's own simulation, rounds, populations, memory, deaths.
+
+    python -m simulations.benchmarks.engine [--quick] [--json FILE] [--only noop|broadcast|explain|census|memory|death]
+
+Every figure is measured in a process of its own; peers alternate with ours within this run, so ratios hold on a busy
+machine where seconds do not. Flower's simulation is quadratic in the number of nodes: it is asked for at most 2,000.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+WORKERS = 2
+QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0",
+         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+REACH = {"noop_ratio": 20.0, "linear": 1.3, "explain_overhead": 0.05, "census_100k_s": 6.0, "census_1m_s": 60.0,
+         "growth": 0.02, "idle_bytes": 2_048}
+
+
+def child(kind: str, part: dict[str, Any], timeout: float = 3_600) -> dict[str, Any]:
+    """Measure one part in a fresh process; its figures. kind: a name of engines.ours.PARTS, or "stock"."""
+    code = ("import json, sys; from simulations.benchmarks.engines import {m}; "
+            "part = json.loads(sys.argv[1]); print('\\nFOUND ' + json.dumps({f}(part)))")
+    code = code.format(m="stock", f="stock.measure") if kind == "stock" else code.format(m="ours", f=f"ours.PARTS[{kind!r}]")
+    env = {**os.environ, **QUIET, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, [
+        str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]))}
+    ran = subprocess.run([sys.executable, "-c", code, json.dumps(part)], env=env, text=True, capture_output=True,
+                         timeout=timeout)
+    found = [line for line in ran.stdout.splitlines() if line.startswith("FOUND ")]
+    if ran.returncode or not found:
+        raise RuntimeError(f"the part {kind} {part} failed:\n{ran.stdout[-2000:]}\n{ran.stderr[-2000:]}")
+    return json.loads(found[-1].removeprefix("FOUND "))
+
+
+def spread(values: Iterable[float]) -> dict[str, float]:
+    values = list(values)
+    return {"min": min(values), "median": statistics.median(values), "max": max(values)}
+
+
+def against_stock(nodes: int, repeats: int, megabytes: float = 0.0) -> dict[str, Any]:
+    """Rounds of ours and of Flower's simulation over the same number of nodes."""
+    part = {"nodes": nodes, "repeats": repeats, "megabytes": megabytes, "workers": WORKERS}
+    theirs, ours = child("stock", part)["seconds"], child("rounds", part)["seconds"]
+    return {"nodes": nodes, "megabytes": megabytes, "ours_s": spread(ours), "stock_s": spread(theirs),
+            "ratio": spread(two / one for one, two in zip(sorted(ours), sorted(theirs)))}
+
+
+def noop(quick: bool) -> dict[str, Any]:
+    """No-op queries: against Flower's simulation, and how the time per home grows."""
+    repeats = 3
+    found = {"against_stock": [against_stock(nodes, repeats) for nodes in ((100, 250) if quick else (500, 2_000))]}
+    sizes = (500, 2_000) if quick else (500, 1_000, 2_000, 10_000, 100_000)
+    found["ours"] = [{"nodes": nodes, "seconds": spread(child("rounds", {"nodes": nodes, "repeats": repeats,
+                                                                        "workers": WORKERS})["seconds"])} for nodes in sizes]
+    per_home = {one["nodes"]: one["seconds"]["median"] / one["nodes"] for one in found["ours"]}
+    found["linear"] = per_home[max(per_home)] / per_home[min(per_home, key=lambda n: abs(n - 1_000))]
+    return found
+
+
+def broadcast(quick: bool) -> dict[str, Any]:
+    """A model of 1 MB to every node."""
+    return {"against_stock": [against_stock(50 if quick else 500, 3, 1.0)]}
+
+
+def explain(quick: bool) -> dict[str, Any]:
+    """A round of fit, SHAP, noise and ledger against a loop that only fits and explains, on as many processes."""
+    found = child("explain", {"nodes": 20 if quick else 200, "repeats": 3, "workers": WORKERS})
+    over = [one / two - 1 for one, two in zip(found["ours_s"], found["bare_s"])]
+    return {"homes": 20 if quick else 200, "ours_s": spread(found["ours_s"]), "bare_s": spread(found["bare_s"]),
+            "overhead": spread(over)}
+
+
+def census(quick: bool) -> dict[str, Any]:
+    """A new query of every home, charged, on kept summaries, ledger on disk included."""
+    rows = []
+    for nodes, form, repeats in (((2_000, "shards", 3), (500, "homes", 3)) if quick else (
+            (1_000, "shards", 3), (10_000, "shards", 3), (100_000, "shards", 3), (1_000_000, "shards", 3),
+            (10_000, "homes", 3))):
+        found = child("census", {"nodes": nodes, "form": form, "repeats": repeats, "workers": WORKERS, "distinct": 20})
+        rows.append({"homes": nodes, "nodes": form, "seconds": spread(found["seconds"]), "first_s": found["first_s"],
+                     "memory_gb": found["memory_gb"]})
+    return {"rows": rows}
+
+
+def memory(quick: bool) -> dict[str, Any]:
+    """The driver between rounds 20 and 200 at 1,000 nodes, and the bytes of an idle home in it."""
+    few, many = 1_000, 20_000 if quick else 1_000_000
+    idle = child("idle", {"nodes": many})["bytes"] - child("idle", {"nodes": few})["bytes"]
+    return {"growth": child("growth", {"nodes": 200 if quick else 1_000, "repeats": 40 if quick else 200,
+                                       "workers": WORKERS}),
+            "idle": {"bytes_per_home": idle / (many - few), "nodes": many}}
+
+
+def death(quick: bool) -> dict[str, Any]:
+    """A worker killed in the middle of a round of 40 nodes."""
+    return child("death", {"nodes": 40, "workers": WORKERS})
+
+
+PARTS = {"noop": noop, "broadcast": broadcast, "explain": explain, "census": census, "memory": memory, "death": death}
+
+
+def printed(found: dict[str, Any]) -> list[str]:
+    """The figures as lines, each beside what was to be reached."""
+    lines = []
+    for part in ("noop", "broadcast"):
+        lines += [f"{part}, {row['nodes']:,} nodes, {row['megabytes']:g} MB: ours {row['ours_s']['median']:.3f} s, Flower "
+                  f"{row['stock_s']['median']:.2f} s, {_range(row['ratio'], 'x')}"
+                  + (f" (to reach: {REACH['noop_ratio']:g}x at 2,000)" if part == "noop" else "")
+                  for row in found.get(part, {}).get("against_stock", [])]
+    if "noop" in found:
+        lines += [f"noop, {row['nodes']:,} nodes: {row['seconds']['median']:.3f} s, "
+                  f"{1e6 * row['seconds']['median'] / row['nodes']:.0f} us each" for row in found["noop"]["ours"]]
+        lines.append(f"time per home, largest against 1,000: {found['noop']['linear']:.2f}x "
+                     f"(to reach: {REACH['linear']:g}x)")
+    if "explain" in found:
+        one = found["explain"]
+        lines.append(f"explain round of {one['homes']} homes: {one['ours_s']['median']:.2f} s, bare loop "
+                     f"{one['bare_s']['median']:.2f} s, overhead {100 * one['overhead']['median']:.1f} % "
+                     f"({100 * one['overhead']['min']:.1f} to {100 * one['overhead']['max']:.1f}; to reach: 5)")
+    lines += [f"a new query of {row['homes']:,} homes ({row['nodes']}): {_range(row['seconds'], ' s')}, memory "
+              f"{row['memory_gb']:.2f} GB; the first one, with enrolment, {row['first_s']:.1f} s"
+              for row in found.get("census", {}).get("rows", [])]
+    if "memory" in found:
+        grown, idle = found["memory"]["growth"], found["memory"]["idle"]
+        lines.append(f"driver, round 20 to {grown['rounds']}: {100 * grown['growth']:+.2f} % (to reach: below 2); idle home "
+                     f"{idle['bytes_per_home']:.0f} bytes (to reach: {REACH['idle_bytes']})")
+    if "death" in found:
+        one = found["death"]
+        lines.append(f"a worker killed in a round of {one['nodes']}: {one['answers'][0]} answers that round, "
+                     f"{one['answers'][1]} the next, {one['replaced']} replaced")
+    return lines
+
+
+def _range(values: dict[str, float], unit: str) -> str:
+    return f"{values['median']:.3g}{unit} ({values['min']:.3g} to {values['max']:.3g})"
+
+
+def main(arguments: list[str] | None = None) -> dict[str, Any]:
+    """Measure, print, and write the figures as JSON where a file is named."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="small sizes, some two minutes")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go")
+    parser.add_argument("--only", choices=PARTS, action="append", help="one part; repeat it for more")
+    given = parser.parse_args(arguments)
+    found: dict[str, Any] = {"machine": {
+        "python": platform.python_version(), "platform": platform.platform(), "cores": os.cpu_count(), "workers": WORKERS,
+        "load": os.getloadavg()[0], "quick": given.quick,
+        **{name: version(name) for name in ("flwr", "ray", "numpy", "xgboost")}}}
+    for name in given.only or PARTS:
+        found[name] = PARTS[name](given.quick)
+        print("\n".join(printed({name: found[name]})), flush=True)
+    if given.json:
+        given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return found
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

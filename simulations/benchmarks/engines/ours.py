@@ -1,0 +1,205 @@
+"""What the engine benchmark measures of ours: bare rounds, the explain round, a query of a whole population, memory."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from threading import Timer
+from typing import Any
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedenergy.box.ledger import Ledger
+from fedenergy.box.zone_store import ZoneStore
+from fedenergy.config import parse
+from fedenergy.explain.summary import Explainer
+from fedenergy.federation import flower_adapter as flower
+from fedenergy.federation.campaign import Campaign
+from fedenergy.federation.client_app import Homes
+from fedenergy.federation.plan import Plan, plan_from_config
+from fedenergy.federation.ray_grid import RayGrid
+from fedenergy.federation.shard import Client
+from fedenergy.federation.study import make_grid
+from fedenergy.households.simulate import simulate_households
+from simulations.benchmarks.engines.stock import answer, content_of
+
+LAGS = (1, 24, 168)
+
+
+def client() -> Client:
+    """A ClientApp whose nodes answer and do nothing, one by one and in batches."""
+    app = ClientApp()
+    app.query()(answer)
+
+    def many(messages: Sequence[Message], contexts: Sequence[Context]) -> list[Message]:
+        return [flower.reply(message, RecordDict({"config": ConfigRecord({"done": True})})) for message in messages]
+    return Client(app, {"query": many})
+
+
+def bucket(index: int) -> int:
+    """Placement of the bare rounds' nodes: as many shards as a ledger has files."""
+    return index % 64
+
+
+def exchange(grid: RayGrid, megabytes: float, turn: int) -> int:
+    """One round: a message to every node; how many answered."""
+    content = content_of(megabytes)
+    replies = grid.send_and_receive([flower.instruction(content, node, "query", str(turn)) for node in grid.get_node_ids()])
+    return sum(reply.has_content() for reply in replies)
+
+
+def rounds(part: dict[str, Any]) -> dict[str, Any]:
+    """{"seconds": [...]} of bare rounds over {nodes, repeats, megabytes, workers}."""
+    grid = RayGrid(client, part["nodes"], bucket, workers=part["workers"])
+    found = []
+    try:
+        for turn in range(part["repeats"] + 1):
+            began = time.perf_counter()
+            if exchange(grid, part.get("megabytes", 0.0), turn) != part["nodes"]:
+                raise RuntimeError("a node did not answer")
+            if turn:
+                found.append(time.perf_counter() - began)
+    finally:
+        grid.close()
+    return {"seconds": found}
+
+
+def death(part: dict[str, Any]) -> dict[str, Any]:
+    """A worker is killed in the middle of a round of {nodes}: answers of that round and of the next."""
+    app = ClientApp()
+
+    def make() -> Client:
+        @app.query()
+        def slow(message: Message, context: Context) -> Message:
+            time.sleep(0.05)
+            return answer(message, context)
+        return Client(app, {})
+
+    grid = RayGrid(make, part["nodes"], bucket, workers=part["workers"], batch=4)
+    try:
+        victim = grid.pids()[0]
+        Timer(0.4, os.kill, (victim, signal.SIGKILL)).start()
+        answers = [exchange(grid, 0.0, turn) for turn in range(2)]
+        return {"answers": answers, "nodes": part["nodes"], "replaced": grid.replaced}
+    finally:
+        grid.close()
+
+
+def growth(part: dict[str, Any]) -> dict[str, Any]:
+    """The driver's memory after round 20 and after the last of {repeats} rounds over {nodes}, kB."""
+    grid = RayGrid(client, part["nodes"], bucket, workers=part["workers"])
+    sizes = []
+    try:
+        for turn in range(part["repeats"]):
+            exchange(grid, 0.0, turn)
+            sizes.append(resident_kb(os.getpid()))
+    finally:
+        grid.close()
+    early, late = sizes[19], sizes[-1]
+    return {"after_20_kb": early, "after_last_kb": late, "rounds": part["repeats"], "growth": late / early - 1}
+
+
+def idle(part: dict[str, Any]) -> dict[str, Any]:
+    """What a population of {nodes} homes and its grid add to the driver, bytes."""
+    before = resident_kb(os.getpid())
+    homes = simulate_households(part["nodes"], steps=744)
+    grid = RayGrid(client, part["nodes"], bucket, workers=1)
+    try:
+        nodes = grid.get_node_ids()
+        return {"bytes": 1024 * (resident_kb(os.getpid()) - before), "nodes": len(nodes), "homes": len(homes)}
+    finally:
+        grid.close()
+
+
+def explain(part: dict[str, Any]) -> dict[str, Any]:
+    """Rounds of fit, SHAP, noise and ledger over {nodes} homes, and a bare loop over the same homes on as many processes.
+
+    The bare loop makes the readings, fits and explains, and does nothing else. Both are measured in turn.
+    """
+    nodes, workers, pairs = part["nodes"], part["workers"], []
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        list(pool.map(_bare, [[0]] * workers))  # import and compile before the clock starts
+        for turn in range(part["repeats"] + 1):
+            plan, grid, folder = _opened(nodes, workers, epsilons=[1.0], seed=turn)
+            try:
+                began = time.perf_counter()
+                _play(plan, grid, 0)
+                ours = time.perf_counter() - began
+            finally:
+                grid.close()
+                folder.cleanup()
+            began = time.perf_counter()
+            list(pool.map(_bare, [[(index, turn) for index in range(start, nodes, workers)] for start in range(workers)]))
+            if turn:
+                pairs.append((ours, time.perf_counter() - began))
+    return {"ours_s": [one for one, _ in pairs], "bare_s": [two for _, two in pairs]}
+
+
+def _bare(homes: list) -> int:
+    explainer = Explainer(lags=LAGS)
+    for item in homes:
+        index, seed = item if isinstance(item, tuple) else (item, 0)
+        explainer.summary(simulate_households(index + 1, steps=744, seed=seed).load(index), slice(max(LAGS), 744))
+    return len(homes)
+
+
+def census(part: dict[str, Any]) -> dict[str, Any]:
+    """New queries of {nodes} homes, every home charged, on kept summaries: seconds of each, and memory.
+
+    form  "shards" (a node is a shard of homes) or "homes" (one message per home)
+    The first query enrols the homes (keys, agreements) and makes the summaries of {distinct} homes: not counted.
+    """
+    epsilons = [0.1 + 0.01 * turn for turn in range(part["repeats"] + 1)]
+    plan, grid, folder = _opened(part["nodes"], part["workers"], epsilons, form=part["form"], distinct=part["distinct"])
+    seconds = []
+    try:
+        for number in range(len(epsilons)):
+            began = time.perf_counter()
+            state = _play(plan, grid, number)
+            seconds.append(time.perf_counter() - began)
+            answers = [row[10] for row in state.rows if row[9] == "answers"]
+            if answers != [part["nodes"]]:
+                raise RuntimeError(f"{answers} of {part['nodes']} homes answered")
+        pids = [os.getpid(), *(grid.pids() if hasattr(grid, "pids") else [])]
+        return {"first_s": seconds[0], "seconds": seconds[1:], "memory_gb": sum(map(resident_kb, pids)) / 2**20}
+    finally:
+        grid.close()
+        folder.cleanup()
+
+
+def _opened(nodes: int, workers: int, epsilons: list[float], *, seed: int = 1, form: str = "homes", distinct: int = 0):
+    folder = tempfile.TemporaryDirectory(prefix="fe-engine-")
+    config = parse({
+        "name": "engine", "oracle": False, "out": folder.name,
+        "population": {"use": "fedenergy:simulate_households", "count": nodes, "steps": 744, "seed": seed,
+                       **({"distinct": distinct} if distinct else {})},
+        "task": {"use": "fedenergy:Explain", "lags": list(LAGS)}, "strategy": [{"use": "strategies.zonal_sum:ZonalSum"}],
+        "query": {"kind": "appliances", "epsilon": 1.0}, "vary": {"query.epsilon": epsilons},
+        "engine": {"workers": workers, "nodes": form}}).check()
+    plan = plan_from_config(config, Path(folder.name) / "run", Path(folder.name) / "ledger")
+    return plan, make_grid(plan, Homes(plan.worlds)), folder
+
+
+def _play(plan: Plan, grid: Any, number: int):
+    """One part of the plan, as a study plays it."""
+    part = plan.parts[number]
+    with Ledger(plan.ledger) as ledger, ZoneStore(plan.ledger) as zones:
+        return Campaign(part, grid, zones, plan.out / f"{part.name}.json", lambda *_, **__: ({}, {}), lambda *_: None,
+                        ledger, {}).play(lambda *_, **__: None)
+
+
+def resident_kb(pid: int) -> int:
+    """Resident memory of a process, kB."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("VmRSS:"))
+
+
+PARTS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "rounds": rounds, "death": death, "growth": growth, "idle": idle, "explain": explain, "census": census}
