@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -20,6 +21,34 @@ class Base(Protocol):
 
     def fill(self, values: np.ndarray, observed: np.ndarray, time_of_day: np.ndarray) -> np.ndarray:
         """values (n, T, D) original units, read where observed only; time_of_day (n, T) -> (n, T, D)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cues:
+    """What a base knows of windows beyond its filling.
+
+    filling, spread  (n, T, D) original units: what it fills in, and the standard deviation of what is hidden (0 where seen)
+    columns          (n, T, k) numbers of order 1 for the network's input
+    """
+
+    filling: np.ndarray
+    spread: np.ndarray
+    columns: np.ndarray
+
+
+@runtime_checkable
+class Guide(Base, Protocol):
+    """A base that the network sees more of: the residual is then in units of the root of its standard deviation."""
+
+    columns: int
+
+    def guide(self, values: np.ndarray, observed: np.ndarray, time_of_day: np.ndarray) -> Cues:
+        """Arguments as `fill`; reads observed values only."""
+
+
+def inputs_of(base: Base | None, channels: int) -> int:
+    """Input columns that a network has for a base: its filling's channels, and a guide's own."""
+    return 0 if base is None else channels + (base.columns if isinstance(base, Guide) else 0)
 
 
 class Linear:

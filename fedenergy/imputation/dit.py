@@ -15,46 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-
-@dataclass(frozen=True)
-class AdaLNBound:
-    """Limits on the conditioning path (DP-aware AdaLN-Zero); None leaves a part unbounded.
-
-    c      ||condition||_2 <= c, by projection
-    gamma, beta, alpha   largest absolute scale, shift and gate, per coordinate
-    soft   M tanh(x / M), or a hard clamp (the ablation)
-    Guarantee: the limits hold in every forward pass, whatever the input.
-    """
-
-    c: float | None = None
-    gamma: float | None = None
-    beta: float | None = None
-    alpha: float | None = None
-    soft: bool = True
-
-    def __post_init__(self) -> None:
-        for name in ("c", "gamma", "beta", "alpha"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"AdaLNBound {name} = {value!r} is not a positive number (None: no bound)")
-
-    def scaled(self, factor: float) -> AdaLNBound:
-        """Every limit times factor: loose 1.0, medium 0.9, tight 0.75, too tight 0.5 of reference magnitudes."""
-        parts = {k: None if v is None else v * factor for k, v in asdict(self).items() if k != "soft"}
-        return AdaLNBound(**parts, soft=self.soft)
-
-    def condition(self, c: Tensor) -> Tensor:
-        """(B, d) -> (B, d) with norm at most `c`."""
-        if self.c is None:
-            return c
-        return c * (self.c / c.norm(dim=-1, keepdim=True).clamp(min=self.c))     # (B, d)
-
-    def limit(self, x: Tensor, name: str) -> Tensor:
-        """x with every coordinate at most the limit of `name` ("gamma", "beta" or "alpha")."""
-        most = getattr(self, name)
-        if most is None:
-            return x
-        return most * torch.tanh(x / most) if self.soft else x.clamp(-most, most)
+from fedenergy.imputation.limits import AdaLNBound, CrossAttentionBound, projected
 
 
 @dataclass(frozen=True)
@@ -64,6 +25,9 @@ class DiTConfig:
     length, channels  T and D of a window; patch divides length
     extra             further input channels (a base's filling, for example)
     pooled            condition on a pooled encoding of (x0 * m, m) too; covariates: further columns in that encoding
+    bound             limits on the AdaLN path; None: none
+    cross             condition by cross-attention on the patches of (x0 * m, m, covariates) too, within these limits
+                      (CrossAttentionBound(): none); None: no cross-attention
     """
 
     length: int = 96
@@ -77,6 +41,7 @@ class DiTConfig:
     pooled: bool = False
     covariates: int = 0
     bound: AdaLNBound | None = None
+    cross: CrossAttentionBound | None = None
 
     def __post_init__(self) -> None:
         for name in ("length", "channels", "patch", "width", "depth", "heads", "ratio"):
@@ -86,8 +51,8 @@ class DiTConfig:
             raise ValueError(f"DiT patch = {self.patch} does not divide length = {self.length}")
         if self.width % self.heads or self.width % 2:
             raise ValueError(f"DiT width = {self.width} must be even and a multiple of heads = {self.heads}")
-        if self.covariates and not self.pooled:
-            raise ValueError("DiT covariates enter through the pooled encoding: set pooled = True")
+        if self.covariates and not (self.pooled or self.cross):
+            raise ValueError("DiT covariates enter through the pooled encoding: set pooled = True (or cross)")
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for a checkpoint."""
@@ -96,8 +61,9 @@ class DiTConfig:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> DiTConfig:
         """The inverse of `as_json`."""
-        bound = data.get("bound")
-        return cls(**{**data, "bound": AdaLNBound(**bound) if bound else None})
+        bound, cross = data.get("bound"), data.get("cross")
+        return cls(**{**data, "bound": AdaLNBound(**bound) if bound else None,
+                      "cross": None if cross is None else CrossAttentionBound(**cross)})
 
 
 def sinusoid(at: Tensor, width: int) -> Tensor:
@@ -151,6 +117,25 @@ class Attention(nn.Module):
         return self.out(mixed.transpose(1, 2).reshape(rows, tokens, width))      # (B, N, d)
 
 
+class CrossAttention(nn.Module):
+    """Attention of a window's tokens on the tokens of its condition; adds nothing before training."""
+
+    def __init__(self, width: int, heads: int, bound: CrossAttentionBound):
+        super().__init__()
+        self.heads, self.bound = heads, bound
+        self.query, self.key_value, self.out = nn.Linear(width, width), nn.Linear(width, 2 * width), nn.Linear(width, width)
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        rows, tokens, width = x.shape
+
+        def split(y: Tensor) -> Tensor:
+            return y.view(rows, -1, self.heads, width // self.heads).transpose(1, 2)
+        k, v = self.key_value(projected(context, self.bound.context)).chunk(2, -1)
+        v = self.bound.limit(v, "value")
+        mixed = F.scaled_dot_product_attention(split(self.query(x)), split(k), split(v))          # (B, h, N, d / h)
+        return self.bound.limit(self.out(mixed.transpose(1, 2).reshape(rows, tokens, width)), "out")   # (B, N, d)
+
+
 def modulate(x: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
     """x (B, N, d) scaled by 1 + gamma and shifted by beta, both (B, d)."""
     return x * (1 + gamma.unsqueeze(1)) + beta.unsqueeze(1)                      # (B, N, d)
@@ -159,20 +144,23 @@ def modulate(x: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
 class Block(nn.Module):
     """Attention and MLP, each scaled, shifted and gated by the condition; gates start at zero."""
 
-    def __init__(self, width: int, heads: int, ratio: int, bound: AdaLNBound):
+    def __init__(self, width: int, heads: int, ratio: int, bound: AdaLNBound, cross: CrossAttentionBound | None = None):
         super().__init__()
         self.bound = bound
         self.norm = nn.LayerNorm(width, elementwise_affine=False, eps=1e-6)
         self.attention = Attention(width, heads)
         self.up, self.down = nn.Linear(width, ratio * width), nn.Linear(ratio * width, width)
         self.modulation = nn.Linear(width, 6 * width)
+        self.cross = None if cross is None else CrossAttention(width, heads, cross)
 
-    def forward(self, x: Tensor, c: Tensor) -> Tensor:
+    def forward(self, x: Tensor, c: Tensor, context: Tensor | None = None) -> Tensor:
         limit, parts = self.bound.limit, self.modulation(F.silu(c)).chunk(6, -1)
         gamma, gamma2 = limit(parts[0], "gamma"), limit(parts[3], "gamma")
         beta, beta2 = limit(parts[1], "beta"), limit(parts[4], "beta")
         alpha, alpha2 = limit(parts[2], "alpha"), limit(parts[5], "alpha")
         x = x + alpha.unsqueeze(1) * self.attention(modulate(self.norm(x), gamma, beta))
+        if self.cross is not None:
+            x = x + self.cross(self.norm(x), context)
         hidden = F.gelu(self.up(modulate(self.norm(x), gamma2, beta2)), approximate="tanh")
         return x + alpha2.unsqueeze(1) * self.down(hidden)                       # (B, N, d)
 
@@ -192,7 +180,10 @@ class DiT(nn.Module):
         self.time = TimeEmbedding(width)
         self.pool = (PooledEncoding(2 * config.channels + config.covariates, config.patch, width)
                      if config.pooled else None)
-        self.blocks = nn.ModuleList(Block(width, config.heads, config.ratio, bound) for _ in range(config.depth))
+        self.context = (None if config.cross is None else
+                        nn.Linear((2 * config.channels + config.covariates) * config.patch, width))
+        self.blocks = nn.ModuleList(Block(width, config.heads, config.ratio, bound, config.cross)
+                                    for _ in range(config.depth))
         self.norm = nn.LayerNorm(width, elementwise_affine=False, eps=1e-6)
         self.modulation, self.out = nn.Linear(width, 2 * width), nn.Linear(width, config.channels * config.patch)
         self._start()
@@ -204,7 +195,8 @@ class DiT(nn.Module):
                 nn.init.zeros_(layer.bias)
         for layer in (self.time.first, self.time.second):
             nn.init.normal_(layer.weight, std=0.02)
-        for layer in (*(block.modulation for block in self.blocks), self.modulation, self.out):
+        crossings = [block.cross.out for block in self.blocks if block.cross is not None]
+        for layer in (*(block.modulation for block in self.blocks), *crossings, self.modulation, self.out):
             nn.init.zeros_(layer.weight)
 
     @property
@@ -232,16 +224,19 @@ class DiT(nn.Module):
         patches = torch.cat(inputs, -1).reshape(rows, config.length // config.patch, -1)        # (B, N, p * inputs)
         places = sinusoid(torch.arange(patches.shape[1], device=x_t.device), config.width)      # (N, d)
         x, c = self.embed(patches) + places, self.condition(t, seen)             # (B, N, d), (B, d)
+        context = None
+        if self.context is not None:
+            context = self.context(seen.reshape(rows, patches.shape[1], -1)) + places             # (B, N, d)
         for block in self.blocks:
-            x = block(x, c)                                                      # (B, N, d)
+            x = block(x, c, context)                                             # (B, N, d)
         gamma, beta = self.modulation(F.silu(c)).chunk(2, -1)
         x = modulate(self.norm(x), self.bound.limit(gamma, "gamma"), self.bound.limit(beta, "beta"))
         return self.out(x).reshape(rows, config.length, config.channels)         # (B, T, D)
 
 
 def conditioning_parameters(net: DiT) -> list[nn.Parameter]:
-    """The parameters of the conditioning path (source B's g_cond): time and pooled encodings, modulation layers."""
-    parts = [net.time, net.modulation, *(block.modulation for block in net.blocks)]
-    if net.pool is not None:
-        parts.append(net.pool)
-    return [p for part in parts for p in part.parameters()]
+    """The parameters of the conditioning path (source B's g_cond): time and pooled encodings, modulation layers, and
+    where there is cross-attention its context and layers."""
+    parts = [net.time, net.modulation, *(block.modulation for block in net.blocks), net.pool, net.context,
+             *(block.cross for block in net.blocks)]
+    return [p for part in parts if part is not None for p in part.parameters()]

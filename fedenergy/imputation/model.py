@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +18,29 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 from fedenergy.imputation.base import NAMES as BASES
-from fedenergy.imputation.base import Base, base_from
-from fedenergy.imputation.dit import DiT, DiTConfig
+from fedenergy.imputation.base import Base, Guide, base_from
+from fedenergy.imputation.guided import Guided
+from fedenergy.imputation.joint import Joint, joint
+from fedenergy.imputation.kriging import Kriging
+from fedenergy.imputation.learned import Shape, network, shape_from_json
 from fedenergy.imputation.objective import Objective
 from fedenergy.imputation.task import Scale, Windows
 from fedenergy.privacy.accounting import History, Statement
 
 SCHEMA = 1
+KEPT = {Guided.name: Guided, Kriging.name: Kriging}        # fitted bases that a checkpoint holds
+FINEST = 0.007                 # least standard deviation of a guide that the residual is measured in, [0, 1] units
 
 
 @dataclass(frozen=True)
 class Setup:
     """What a network means: its shape, what it predicts, and the units around it.
 
-    residual_scale  the network's x0 is (window - base) / residual_scale in [0, 1] units; public
+    residual_scale  the network's x0 is (window - base) / residual_scale in [0, 1] units; over a guide (see base.Guide)
+                    it is divided by the root of the guide's standard deviation too; public
     """
 
-    net: DiTConfig
+    net: Shape
     objective: Objective
     scale: Scale
     schedule: str = "cosine"
@@ -51,7 +57,7 @@ class Setup:
     def from_json(cls, data: Mapping[str, Any]) -> Setup:
         """The inverse of `as_json`."""
         scale = data["scale"]
-        return cls(**{**data, "net": DiTConfig.from_json(data["net"]), "objective": Objective(**data["objective"]),
+        return cls(**{**data, "net": shape_from_json(data["net"]), "objective": Objective(**data["objective"]),
                       "scale": Scale(tuple(scale["low"]), tuple(scale["high"]), scale["public"])})
 
 
@@ -78,6 +84,11 @@ class Model:
         """See `prepare`."""
         return prepare(self.setup, self.base, windows, observed)
 
+    @property
+    def total(self) -> Joint | None:
+        """What base and steps may claim together; None where the base is free or states its own cost in words."""
+        return joint(self.base, self.history, self.privacy.delta, self.privacy.household, self.privacy.noise)
+
     def save(self, folder: str | Path, lab: bool = False) -> Path:
         """Write the model into a folder; `Model.load` reads it back without unpickling anything.
 
@@ -88,16 +99,25 @@ class Model:
             replace(self.history, batches=None), replace(self.privacy, empty_batches=None))
         body = {"kind": "model", "setup": self.setup.as_json(), "base": name, "history": history.as_json(),
                 "privacy": _finite(asdict(said)), "log": self.log if lab else {}}
-        return write(folder, {f"net.{k}": v for k, v in self.net.state_dict().items()}, body)
+        arrays = {f"net.{k}": v for k, v in self.net.state_dict().items()}
+        if name in KEPT:
+            held, body["base_state"] = self.base.state()
+            body["base_state"] = {**body["base_state"], "privacy": _finite(body["base_state"]["privacy"])}
+            arrays |= {f"base.{k}": torch.from_numpy(np.array(v)) for k, v in held.items()}
+        return write(folder, arrays, body)
 
     @classmethod
     def load(cls, folder: str | Path, base: Base | None = None) -> Model:
         """A saved model; a base that was an own object must be passed again. ValueError where the files are damaged."""
         arrays, body = read(folder, "model")
         setup = Setup.from_json(body["setup"])
+        if base is None and body["base"] in KEPT:
+            state = {**body["base_state"], "privacy": _infinite(body["base_state"]["privacy"])}
+            base = KEPT[body["base"]].from_state({k.removeprefix("base."): v.numpy() for k, v in arrays.items()
+                                                  if k.startswith("base.")}, state)
         if base is None and body["base"] not in BASES[:-1]:
             raise ValueError(f"{folder}: the model corrects the base {body['base']!r}: pass it as base")
-        net = DiT(setup.net)
+        net = network(setup.net)
         load_into(net, arrays, "net.")
         privacy = {k: tuple(v) if isinstance(v, list) else v for k, v in _infinite(body["privacy"]).items()}
         return cls(net.eval(), setup, base or base_from(body["base"]), Statement(**privacy),
@@ -110,23 +130,25 @@ class Inputs:
 
     values  (n, T, D) observed values, 0 elsewhere; mask (n, T, D) 1 where observed
     base    (n, T, D) the base's filling (0 without a base); covariates (n, T, k) or None
+    extra   (n, T, k) what the network sees of the base, or None; unit (n, T, D): the residual's
     """
 
     values: Tensor
     mask: Tensor
     base: Tensor
-    has_base: bool
+    extra: Tensor | None
+    unit: Tensor
     covariates: Tensor | None
 
     def to(self, device: torch.device, repeats: int = 1) -> Inputs:
         """On a device, every window `repeats` times in a row."""
         def move(x: Tensor | None) -> Tensor | None:
             return None if x is None else x.repeat_interleave(repeats, 0).to(device)
-        return Inputs(move(self.values), move(self.mask), move(self.base), self.has_base, move(self.covariates))
+        return Inputs(*(move(getattr(self, item.name)) for item in fields(self)))
 
     def run(self, net: nn.Module, x_t: Tensor, t: Tensor) -> Tensor:
         """The network's output at (x_t, t)."""
-        more = {"extra": self.base} if self.has_base else {}
+        more = {} if self.extra is None else {"extra": self.extra}
         if self.covariates is not None:
             more["covariates"] = self.covariates
         return net(x_t, t, self.values, self.mask, **more)
@@ -144,15 +166,21 @@ def prepare(setup: Setup, base: Base | None, windows: Windows, observed: np.ndar
         raise ValueError(f"mask {observed.shape} of {observed.dtype}: give booleans of shape {windows.values.shape}")
     seen = observed & windows.known
     values = np.where(seen, setup.scale.normal(windows.values), 0.0)
-    if base is None:
-        start = np.zeros_like(values)
-    else:
-        start = setup.scale.normal(base.fill(np.where(seen, windows.values, np.nan), seen, windows.time_of_day))
+    hidden, start, extra = np.where(seen, windows.values, np.nan), np.zeros_like(values), None
+    unit = np.full(values.shape, setup.residual_scale)
+    if isinstance(base, Guide):
+        cues = base.guide(hidden, seen, windows.time_of_day)
+        start = setup.scale.normal(cues.filling)
+        spread = cues.spread / (np.array(setup.scale.high) - np.array(setup.scale.low))
+        unit, extra = unit * np.sqrt(np.maximum(spread, FINEST)), single(np.concatenate([start, cues.columns], -1))
+    elif base is not None:
+        start = setup.scale.normal(base.fill(hidden, seen, windows.time_of_day))
+        extra = single(start)
     columns = 0 if windows.covariates is None else windows.covariates.shape[2]
     if columns < setup.net.covariates:
         raise ValueError(f"windows with {columns} covariates for a model of {setup.net.covariates}: pass them all")
     covariates = single(windows.covariates[:, :, :setup.net.covariates]) if setup.net.covariates else None
-    return Inputs(single(values), single(seen), single(start), base is not None, covariates)
+    return Inputs(single(values), single(seen), single(start), extra, single(unit), covariates)
 
 
 def single(x: np.ndarray) -> Tensor:

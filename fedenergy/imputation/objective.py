@@ -26,6 +26,8 @@ class Objective:
     reduction  "mean" over the counted positions of a record, or "sum"; always within a record, so that a record's loss
                does not depend on the others
     draws      (t, noise, mask) draws averaged within a record, before its clip: free in epsilon
+    late       share of the draws that are moved to the last time step, where x0 is the conditional mean: with many of them
+               `fill(steps=1)` gives the mean in one pass
     Source: objective-conditioning, equations 3-4; Salimans and Ho 2022 (v); Hang et al. 2023 (min-SNR).
 
     >>> Objective("v", weight="alpha_bar").name
@@ -37,6 +39,7 @@ class Objective:
     loss_on: str = "missing"
     reduction: str = "mean"
     draws: int = 1
+    late: float = 0.0
 
     def __post_init__(self) -> None:
         for name, value, known in (("target", self.target, TARGETS), ("loss_on", self.loss_on, LOSS_ON),
@@ -45,6 +48,8 @@ class Objective:
                 raise ValueError(f"objective {name} = {value!r} is unknown (takes: {', '.join(known)})")
         if isinstance(self.draws, bool) or not isinstance(self.draws, int) or self.draws < 1:
             raise ValueError(f"objective draws = {self.draws!r} is not a whole number of at least 1")
+        if not 0 <= self.late <= 1:
+            raise ValueError(f"objective late = {self.late!r} is not a share within [0, 1]")
         _ = self._weight
 
     @cached_property

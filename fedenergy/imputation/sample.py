@@ -10,6 +10,7 @@ import torch
 
 from fedenergy.ids import stream
 from fedenergy.imputation import task
+from fedenergy.imputation.learned import regresses
 from fedenergy.imputation.masks import Masks
 from fedenergy.imputation.model import Model
 from fedenergy.imputation.objective import noise_of
@@ -51,6 +52,7 @@ def fill(model: Model, test: Windows | np.ndarray, mask: Masks | np.ndarray | No
     samples  DDIM samples per window; steps: sampling steps
     clip_x0  clip x0 to [0, 1] units at every step; False is the sources' literal sampler, which clips at the end only
     start_t  first time step (default the last); lower ones spare an eps-network the division by sqrt(alpha_bar) ~ 5e-5
+    A regressor (net "patchtst", "itransformer", "timesnet") is run once: its filling is the median, mean and every quantile.
     Window i's samples depend on (seed, i) and its own observed values only. These values are not protected: DP-SGD
     protects the training windows, not the query.
     """
@@ -62,6 +64,8 @@ def fill(model: Model, test: Windows | np.ndarray, mask: Masks | np.ndarray | No
     else:
         observed = windows.known if mask is None else np.asarray(mask, bool).reshape(windows.values.shape) & windows.known
     times = ddim_times(steps, model.setup.diffusion_steps, start_t)
+    if regresses(model.setup.net):
+        samples, times = 1, times[-1:]
     levels = tuple(sorted({0.5, *levels}))
     points, mean = np.empty((len(levels), *windows.values.shape)), np.empty(windows.values.shape)
     net, at_once = model.net.to(device), max(1, ROWS // samples)
@@ -85,8 +89,8 @@ def _samples(model: Model, net: torch.nn.Module, windows: Windows, observed: np.
     shape = (samples, windows.length, windows.channels)
     device = next(net.parameters()).device
     noise = np.stack([stream(seed, "ddim", "", f"window-{i}").standard_normal(shape, np.float32) for i in rows])
-    inputs, unit = model.prepare(windows, observed).to(device, samples), model.setup.residual_scale
-    base = inputs.base
+    inputs = model.prepare(windows, observed).to(device, samples)
+    base, unit = inputs.base, inputs.unit
     schedule = alpha_bar(model.setup.schedule, model.setup.diffusion_steps).to(device)
     x, x0 = torch.from_numpy(noise).flatten(0, 1).to(device), None
     for k, t in enumerate(times):

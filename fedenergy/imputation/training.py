@@ -19,10 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from fedenergy.ids import canon, stream
-from fedenergy.imputation.base import Base, base_from
+from fedenergy.imputation.base import Base, base_from, inputs_of
 from fedenergy.imputation.bookkeeping import Losses
-from fedenergy.imputation.dit import DiT, DiTConfig
 from fedenergy.imputation.dpsgd import DPSGD, PrivateGradient, chunks_of, gaussian
+from fedenergy.imputation.joint import joint
+from fedenergy.imputation.learned import Shape, network, objective_for, shape_of
 from fedenergy.imputation.masks import Masks, training_masks
 from fedenergy.imputation.model import Model, Setup, load_into, prepare, read, single, write
 from fedenergy.imputation.objective import Objective, noised
@@ -36,26 +37,28 @@ SELECT = ("last", "best")
 
 def train(train: Windows | np.ndarray, valid: Windows | np.ndarray | None, objective: Objective | None = None,
           privacy: DPSGD | None = None, *, steps: int, seed: int, batch: int = 32, rate: float = 1e-4,
-          weight_decay: float = 0.01, warmup: int = 0, ema: float = 0.0, net: DiTConfig | None = None,
+          weight_decay: float = 0.01, warmup: int = 0, ema: float = 0.0, net: Shape | str | None = None,
           masks: Masks | None = None, schedule: str = "cosine", diffusion_steps: int = 1000, base: str | Base = "none",
           residual_scale: float = 1.0, limits: Any = None, start: Model | None = None, train_only: str = "",
           select: str = "last", valid_every: int = 0, checkpoint: str | Path | None = None, checkpoint_every: int = 0,
           device: str = "cpu", progress: Progress | None = None) -> Model:
-    """Train a denoiser and say what it cost.
+    """Train an imputer and say what it cost.
 
     train, valid   Windows or arrays (n, T[, D]) in original units; each window is one record
-    objective      default Objective("x0")
+    objective      default Objective("x0"); "eps" for net = "timedit"
     privacy        None: plain training on uniform batches, epsilon infinite; else DP-SGD with Poisson batches,
                    q = batch / n (n counts as public)
     batch          expected batch; rate, weight_decay, warmup: AdamW, linear warm-up over that many steps
     ema            0 none; 0.999: the model is the moving average of the weights (free)
-    net            default DiTConfig(length, channels): the source's 8 x 256
+    net            "dit" (default: the source's 8 x 256), "patchtst", "itransformer", "timesnet", "timedit" (see `learned`),
+                   or a DiTConfig or LearnedConfig
     masks          distribution of training masks; default points, blocks, outages at 10 to 50 %
     base           "none", "linear", "daily" or an object (see base.Base): the model then learns the residual
     limits         public (low, high) per channel that map to [0, 1]; None: min and max of `train`, which DP-SGD does not
                    cover (the statement says so)
     start          a model to go on from (pre-trained on public or simulated data): its weights, its scale
-    train_only     train only parameters whose name contains one of these words ("modulation,out")
+    train_only     train only parameters whose name contains one of these words ("modulation,out"), or begins with it after
+                   a "^" ("^out": the last layer)
     select         "last", or "best" by loss on `valid` every `valid_every` steps (reads private data; the statement says so)
     checkpoint     folder for resumable state, written every `checkpoint_every` steps and at the end; an existing one of
                    the same arguments is resumed, of other arguments refused
@@ -73,12 +76,13 @@ class _Trainer:
         self.valid_every, self.folder, self.every = a["valid_every"], a["checkpoint"], a["checkpoint_every"]
         self.windows = Windows.of(a["train"])
         self.valid = None if a["valid"] is None else Windows.of(a["valid"])
-        self.objective, self.privacy = a["objective"] or Objective("x0"), a["privacy"]
+        start, self.privacy = a["start"], a["privacy"]
+        shape = shape_of(a["net"] or (start.setup.net if start else None), self.windows)
+        self.objective = objective_for(shape, a["objective"])
         self.masks, self.base = a["masks"] or training_masks(), base_from(a["base"])
         self._check()
-        n, start = len(self.windows), a["start"]
-        shape = a["net"] or (start.setup.net if start else DiTConfig(self.windows.length, self.windows.channels))
-        shape = replace(shape, extra=0 if self.base is None else self.windows.channels)
+        n = len(self.windows)
+        shape = replace(shape, extra=inputs_of(self.base, self.windows.channels))
         scale = (start.setup.scale if start and a["limits"] is None else Scale.fitted(self.windows)
                  if a["limits"] is None else Scale.given(a["limits"], self.windows.channels))
         self.setup = Setup(shape, self.objective, scale, a["schedule"], a["diffusion_steps"], a["residual_scale"],
@@ -123,12 +127,12 @@ class _Trainer:
     def _network(self, start: Model | None, train_only: str) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(stream(self.seed, "init").integers(2**63)))
-            net = DiT(self.setup.net)
+            net = network(self.setup.net)
         if start is not None:
             load_into(net, {f"net.{k}": v for k, v in start.net.state_dict().items()}, "net.")
         words = [word.strip() for word in train_only.split(",") if word.strip()]
         for name, p in net.named_parameters():
-            p.requires_grad_(not words or any(word in name for word in words))
+            p.requires_grad_(not words or any(_named(name, word) for word in words))
         if not any(p.requires_grad for p in net.parameters()):
             raise ValueError(f"train_only = {train_only!r} matches no parameter of the net")
         return net.to(self.device)
@@ -143,6 +147,8 @@ class _Trainer:
         t = np.minimum((share * self.setup.diffusion_steps).astype(np.int64), self.setup.diffusion_steps - 1)
         observed = self.masks.observed(n * k, length, channels, rng).reshape(n, k, length, channels)
         noise = rng.standard_normal((n, k, length, channels), np.float32)
+        if self.objective.late:
+            t[rng.random((n, k)) < self.objective.late] = self.setup.diffusion_steps - 1
 
         def part(at: np.ndarray) -> Losses:
             chosen = windows.take(np.repeat(rows[at], k))
@@ -150,7 +156,7 @@ class _Trainer:
             inputs = prepare(self.setup, self.base, chosen, seen).to(self.device)
             known = torch.from_numpy(chosen.known).to(self.device)
             whole = single(np.nan_to_num(self.setup.scale.normal(chosen.values)))
-            x0 = torch.where(known, (whole.to(self.device) - inputs.base) / self.setup.residual_scale, 0.0)
+            x0 = torch.where(known, (whole.to(self.device) - inputs.base) / inputs.unit, 0.0)
             counted = known & (inputs.mask < 0.5) if self.objective.loss_on == "missing" else known
             time, eps = torch.from_numpy(t[at].ravel()), torch.from_numpy(noise[at]).flatten(0, 1)
             time, eps = time.to(self.device), eps.to(self.device)
@@ -230,7 +236,9 @@ class _Trainer:
             notes.append("the scale is read off the training data and not covered: give public limits")
         if self.select == "best":
             notes.append("the checkpoint is chosen by validation loss: that choice reads the validation data, uncovered")
-        notes += filter(None, [self.start_note, "" if self.base is None else self.base.note])
+        both = joint(self.base, self.history, dp.delta, None, self.noise.stamp)
+        notes += filter(None, [self.start_note, "" if self.base is None else self.base.note,
+                               "" if both is None else str(replace(both, noise=""))])
         homes = dp.household_windows if dp.household_windows is not None else self.windows.windows_per_home
         return accounting.state(self.history, dp.delta, dp.clip, household_windows=homes, noise=self.noise.stamp,
                                 notes=notes)
@@ -281,6 +289,10 @@ class _Trainer:
         self.optimizer.load_state_dict(packed)
         self.done, self.log = body["done"], body["log"]
         self.history = accounting.History.from_json(body["history"])
+
+
+def _named(name: str, word: str) -> bool:
+    return name.startswith(word[1:]) if word.startswith("^") else word in name
 
 
 def _start_note(start: Model | None) -> str:

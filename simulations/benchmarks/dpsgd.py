@@ -1,12 +1,15 @@
-"""How much a private step costs: book-keeping against a plain AdamW step, Opacus' hooks and torch's vmap.
+"""How much a private step costs: book-keeping against a plain AdamW step, Opacus' hooks and its ghost clipping.
 
     python -m simulations.benchmarks.dpsgd [--quick] [--json FILE] [--patches 1,4,8] [--engines plain,bookkeeping,...]
 
 One thread, the source's DiT (8 x 256, 7.63 M parameters), batch 32, windows of 96. All engines take the same records, the
-same draws and the same fused AdamW, and all private ones clip per record and add noise to the sum. Times are taken round
-robin in one process (a round: one step of every engine), as processor time of the thread, so that other work on the
-machine disturbs them less; ratios are medians over the rounds. Peak memory is the resident maximum of a child process
-that takes two steps, above what it held before it built the model (Linux).
+same draws and the same fused AdamW, and all private ones clip per record and add noise to the sum (tested equal). "opacus"
+is the library as it is run: GradSampleModule's hooks and its own DPOptimizer.
+Engines take turns step by step in one process, each round starting with another; a step's ratio is to the plain step of
+its own round, so that other work on the machine disturbs them alike, and on the CPU time is the thread's processor time.
+Each repeat builds its models anew and gives the median of its rounds; least, median and most are over the repeats. Peak
+memory is that of a process of its own that takes two steps, above what it held before it built the model. CUDA rows run
+where there is a GPU and say "not run" elsewhere. `--engines` also takes vmap (torch.func).
 """
 
 from __future__ import annotations
@@ -28,15 +31,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-ENGINES = ("plain", "bookkeeping", "opacus", "vmap")
-QUICK = ("plain", "bookkeeping", "opacus")
+ENGINES = ("plain", "bookkeeping", "opacus", "ghost", "vmap")
+FULL, QUICK = ENGINES[:4], ENGINES[:3]
+DEVICES = ("cpu", "cuda")
 BATCH, LENGTH, CLIP, SIGMA = 32, 96, 1.0, 1.5
-REACH = {1: 1.25, 8: 1.4}                 # book-keeping / plain
-HOOKS = {1: 1.6, 4: 2.0, 8: 2.0}          # Opacus hooks / book-keeping
+PLAIN = {1: 1.25, 8: 1.4}                 # reach: book-keeping / plain, at most
+HOOKS = {1: 1.6, 4: 2.0, 8: 2.0}          # reach: Opacus hooks / book-keeping, at least
+MEMORY = 2.0                              # reach: the same in peak memory
 
 
-def build(engine: str, patch: int, width: int = 256, depth: int = 8) -> Callable[[], None]:
-    """A closure that takes one optimiser step with the engine."""
+def build(engine: str, patch: int, width: int = 256, depth: int = 8, device: str = "cpu",
+          sigma: float = SIGMA) -> tuple[Callable[[], None], Any]:
+    """(a closure that takes one optimiser step with the engine, its net)."""
     import torch
 
     from fedenergy.imputation.bookkeeping import Clip
@@ -45,6 +51,8 @@ def build(engine: str, patch: int, width: int = 256, depth: int = 8) -> Callable
     from fedenergy.imputation.objective import Objective, noised
     from fedenergy.imputation.schedule import alpha_bar
 
+    if engine not in ENGINES:
+        raise ValueError(f"engine {engine!r} is unknown (takes: {', '.join(ENGINES)})")
     torch.set_num_threads(1)
     torch.manual_seed(0)
     net, objective = DiT(DiTConfig(LENGTH, 1, patch, width, depth)), Objective("v")
@@ -54,30 +62,69 @@ def build(engine: str, patch: int, width: int = 256, depth: int = 8) -> Callable
     x0, noise = torch.rand(BATCH, LENGTH, 1), torch.randn(BATCH, LENGTH, 1)
     mask, t = (torch.rand(BATCH, LENGTH, 1) < 0.5).float(), torch.randint(0, 1000, (BATCH,))
     a = alpha_bar("cosine").float()[t]
+    net, (x0, noise, mask, t, a) = net.to(device), (x.to(device) for x in (x0, noise, mask, t, a))
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True)
 
-    def losses() -> Any:
-        out = net(noised(x0, noise, a.view(-1, 1, 1)), t, x0 * mask, mask)
+    def losses(model: Any = net) -> Any:
+        out = model(noised(x0, noise, a.view(-1, 1, 1)), t, x0 * mask, mask)
         return objective.losses(out, x0, noise, a, mask < 0.5)
 
-    def plain() -> None:
-        optimizer.zero_grad()
-        losses().mean().backward()
-        optimizer.step()
-
     if engine == "plain":
-        return plain
-    if engine in ("bookkeeping", "opacus"):
-        private = PrivateGradient(net, DPSGD(clip=CLIP, sigma=SIGMA, engine=engine), SIGMA, BATCH, SeededGaussian(0))
+        def step() -> None:
+            optimizer.zero_grad()
+            losses().mean().backward()
+            optimizer.step()
+        return step, net
 
-        def hooked() -> None:
+    if engine == "bookkeeping":
+        private = PrivateGradient(net, DPSGD(clip=CLIP, sigma=1.0, engine=engine), sigma, BATCH, SeededGaussian(0))
+
+        def step() -> None:
             private.step([(losses, BATCH)], 0)
             optimizer.step()
+        return step, net
 
-        return hooked
-    if engine != "vmap":
-        raise ValueError(f"engine {engine!r} is unknown (takes: {', '.join(ENGINES)})")
-    clip, gaussian = Clip(CLIP), SeededGaussian(0)
+    if engine == "opacus":
+        from opacus import GradSampleModule
+        from opacus.optimizers import DPOptimizer
+
+        hooked = GradSampleModule(net, batch_first=True, loss_reduction="sum")
+        private = DPOptimizer(optimizer, noise_multiplier=sigma, max_grad_norm=CLIP, expected_batch_size=BATCH)
+
+        def step() -> None:
+            private.zero_grad()
+            losses(hooked).sum().backward()
+            private.step()
+        return step, net
+
+    gaussian = SeededGaussian(0)
+
+    def privatise() -> None:
+        """The sums in .grad become noisy means; one flat tensor, as the other engines have."""
+        flat = torch.cat([p.grad.view(-1) for p in net.parameters()])
+        gaussian.add(flat, sigma * CLIP, 0)
+        flat.mul_(1.0 / BATCH)
+        for p, part in zip(net.parameters(), flat.split([p.numel() for p in net.parameters()])):
+            p.grad = part.view(p.shape)
+
+    if engine == "ghost":
+        from opacus.grad_sample import GradSampleModuleFastGradientClipping
+
+        module = GradSampleModuleFastGradientClipping(net, batch_first=True, loss_reduction="sum", max_grad_norm=CLIP)
+
+        def step() -> None:
+            each = losses(module)
+            each.sum().backward(retain_graph=True)
+            optimizer.zero_grad()
+            scale = module.get_clipping_coef()
+            module.disable_hooks()
+            (scale * each).sum().backward()
+            module.enable_hooks()
+            privatise()
+            optimizer.step()
+        return step, net
+
+    clip = Clip(CLIP)
 
     def one(parameters: dict, x0: Any, noise: Any, mask: Any, t: Any, a: Any) -> Any:
         call = (noised(x0, noise, a)[None], t[None], (x0 * mask)[None], mask[None])
@@ -86,47 +133,69 @@ def build(engine: str, patch: int, width: int = 256, depth: int = 8) -> Callable
 
     gradients = torch.func.vmap(torch.func.grad(one), in_dims=(None, 0, 0, 0, 0, 0))
 
-    def mapped() -> None:
+    def step() -> None:
         with torch.no_grad():
             rows = gradients({n: p.detach() for n, p in net.named_parameters()}, x0, noise, mask, t, a)
             norms = torch.stack([torch.linalg.vector_norm(g.flatten(1), dim=1) for g in rows.values()]).norm(dim=0)
             scale = clip(norms)
-            for k, (name, p) in enumerate(net.named_parameters()):
-                total = (rows[name].flatten(1).t() @ scale).view(p.shape)
-                gaussian.add(total.view(-1), SIGMA * CLIP, k)
-                p.grad = total / BATCH
+            for name, p in net.named_parameters():
+                p.grad = (rows[name].flatten(1).t() @ scale).view(p.shape)
+            privatise()
         optimizer.step()
+    return step, net
 
-    return mapped
+
+def clock(device: str) -> Callable[[], float]:
+    """Seconds: processor time of this thread, or the wall clock once the GPU has finished."""
+    if device == "cpu":
+        return time.thread_time
+    import torch
+
+    def now() -> float:
+        torch.cuda.synchronize()
+        return time.perf_counter()
+    return now
 
 
-def timed(patch: int, engines: tuple[str, ...], rounds: int) -> dict[str, Any]:
-    """Processor seconds per step and engine, round robin; ratios to the plain step of the same round."""
-    steps = {engine: build(engine, patch) for engine in engines}
-    for step in steps.values():
-        step()
-    taken: dict[str, list[float]] = {engine: [] for engine in engines}
-    for _ in range(rounds):
-        for engine, step in steps.items():
-            start = time.thread_time()
+def timed(patch: int, engines: tuple[str, ...], rounds: int, repeats: int, device: str = "cpu",
+          **size: int) -> dict[str, dict[str, dict[str, float]]]:
+    """Per engine: seconds a step, its ratio to plain (`to_plain`), and Opacus hooks' ratio to it (`hooks_to_it`)."""
+    now, found = clock(device), {engine: {"seconds": [], "to_plain": [], "hooks_to_it": []} for engine in engines}
+    for _ in range(repeats):
+        steps = {engine: build(engine, patch, device=device, **size)[0] for engine in engines}
+        for step in steps.values():
             step()
-            taken[engine].append(time.thread_time() - start)
-    plain = taken.get("plain", [])
-    return {engine: {"seconds": statistics.median(values), "least": min(values),
-                     "to_plain": statistics.median([x / y for x, y in zip(values, plain)]) if plain else None}
-            for engine, values in taken.items()}
+        taken: dict[str, list[float]] = {engine: [] for engine in engines}
+        for number in range(rounds):
+            turn = number % len(engines)
+            for engine in engines[turn:] + engines[:turn]:
+                start = now()
+                steps[engine]()
+                taken[engine].append(now() - start)
+        for engine, seconds in taken.items():
+            found[engine]["seconds"].append(statistics.median(seconds))
+            for key, above, below in (("to_plain", seconds, taken.get("plain")),
+                                      ("hooks_to_it", taken.get("opacus"), seconds)):
+                if above and below:
+                    found[engine][key].append(statistics.median([x / y for x, y in zip(above, below)]))
+    return {engine: {key: spread(values) for key, values in parts.items() if values} for engine, parts in found.items()}
 
 
-def child(engine: str, patch: int) -> float:
-    """Peak resident megabytes of two steps above what the process held before the model."""
+def spread(values: list[float]) -> dict[str, float]:
+    """Least, median and most."""
+    return {"least": min(values), "median": statistics.median(values), "most": max(values)}
+
+
+def child(engine: str, patch: int, device: str) -> float:
+    """Peak megabytes of two steps: resident above what the process held before the model, or allocated on the GPU."""
     import opacus  # noqa: F401  the same libraries for every engine
-    import torch  # noqa: F401
+    import torch
 
     before = resident("VmRSS")
-    step = build(engine, patch)
+    step, _ = build(engine, patch, device=device)
     step()
     step()
-    return resident("VmHWM") - before
+    return resident("VmHWM") - before if device == "cpu" else torch.cuda.max_memory_allocated() / 2**20
 
 
 def resident(key: str) -> float:
@@ -135,52 +204,93 @@ def resident(key: str) -> float:
     return next(float(line.split()[1]) / 1024 for line in lines if line.startswith(key + ":"))
 
 
-def peak(engine: str, patch: int) -> float:
+def peak(engine: str, patch: int, device: str) -> float:
     """`child` in a process of its own."""
     command = [sys.executable, "-W", "ignore", "-m", "simulations.benchmarks.dpsgd", "--child", engine, "--patches",
-               str(patch)]
+               str(patch), "--devices", device]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
 
 
 def verdict(patch: int, part: dict[str, Any]) -> list[str]:
-    """What was reached, from this run's figures."""
-    ours, lines = part["bookkeeping"], []
-    if patch in REACH and ours["to_plain"]:
-        lines.append(f"book-keeping / plain {ours['to_plain']:.2f} (reach {REACH[patch]:g})")
-    if "opacus" in part:
-        theirs = part["opacus"]
-        lines.append(f"Opacus hooks / book-keeping {theirs['seconds'] / ours['seconds']:.2f} in time (reach "
-                     f"{HOOKS.get(patch, 2.0):g}), {theirs['peak_mb'] / ours['peak_mb']:.2f} in memory (reach 2)")
+    """What was reached at this patch length, from this run's medians."""
+    ours, hooks, lines = part.get("bookkeeping", {}), part.get("opacus"), []
+    if patch in PLAIN and "to_plain" in ours:
+        lines.append(judged("book-keeping / plain, time", ours["to_plain"], PLAIN[patch], most=True))
+    if hooks and patch in HOOKS and "hooks_to_it" in ours:
+        lines.append(judged("Opacus hooks / book-keeping, time", ours["hooks_to_it"], HOOKS[patch]))
+    if hooks and ours and patch in HOOKS:
+        lines.append(judged("Opacus hooks / book-keeping, memory", spread([hooks["peak_mb"] / ours["peak_mb"]]), MEMORY))
     return lines
+
+
+def judged(what: str, ratio: dict[str, float], reach: float, most: bool = False) -> str:
+    """One line: a ratio beside what it should reach."""
+    met = ratio["median"] <= reach if most else ratio["median"] >= reach
+    return (f"{what}: {shown(ratio)} (reach: {'at most' if most else 'at least'} {reach:g}): "
+            f"{'reached' if met else 'missed'}")
+
+
+def shown(ratio: dict[str, float]) -> str:
+    """A ratio with its spread."""
+    if ratio["least"] == ratio["most"]:
+        return f"{ratio['median']:.2f}"
+    return f"{ratio['median']:.2f} [{ratio['least']:.2f}, {ratio['most']:.2f}]"
+
+
+def here(device: str) -> bool:
+    """Whether rows of the device can be run."""
+    import torch
+
+    return device == "cpu" or torch.cuda.is_available()
+
+
+def rows(device: str, patches: list[int], engines: tuple[str, ...], rounds: int, repeats: int) -> dict[str, Any] | str:
+    """One device's figures, printed as they come; "not run: ..." where there is none."""
+    if not here(device):
+        print(f"{device}: not run: no GPU")
+        return "not run: no GPU"
+    result: dict[str, Any] = {}
+    for patch in patches:
+        part = timed(patch, engines, rounds * (1 if patch == 1 else 2), repeats, device)
+        for engine in engines:
+            figures = part[engine] | {"peak_mb": peak(engine, patch, device)}
+            part[engine] = figures
+            ratios = "".join(f"  {name} {shown(figures[key])}" for key, name in (
+                ("to_plain", "x plain"), ("hooks_to_it", "hooks / it")) if key in figures)
+            print(f"{device} patch {patch} {engine:12s} {figures['seconds']['median'] * 1e3:8.1f} ms "
+                  f"{figures['peak_mb']:7.0f} MB{ratios}", flush=True)
+        lines = verdict(patch, part)
+        result[f"patch {patch}"] = part | {"verdict": lines}
+        print(*(f"  {line}" for line in lines), sep="\n", flush=True)
+    return result
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(prog="python -m simulations.benchmarks.dpsgd", description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, without vmap")
+    parser.add_argument("--quick", action="store_true", help="three short repeats, without ghost clipping")
     parser.add_argument("--json", type=Path, help="write the figures to this file too")
     parser.add_argument("--patches", default="1,4,8")
-    parser.add_argument("--engines")
+    parser.add_argument("--engines", help=f"of {', '.join(ENGINES)}")
+    parser.add_argument("--devices", default=",".join(DEVICES))
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    patches = [int(patch) for patch in options.patches.split(",")]
+    patches, devices = [int(patch) for patch in options.patches.split(",")], options.devices.split(",")
     warnings.filterwarnings("ignore", message=".*(backward hook|performance drop).*")
     if options.child:
-        print(child(options.child, patches[0]))
+        print(child(options.child, patches[0], devices[0]))
         return {}
-    engines = tuple(options.engines.split(",")) if options.engines else QUICK if options.quick else ENGINES
+    engines = tuple(options.engines.split(",")) if options.engines else QUICK if options.quick else FULL
     result: dict[str, Any] = {
-        "quick": options.quick, "load": os.getloadavg()[0], "batch": BATCH, "clock": "thread processor time",
+        "quick": options.quick, "repeats": options.repeats, "load_before": os.getloadavg()[0], "batch": BATCH,
+        "model": "DiT 8 x 256, windows of 96",
         "versions": {"python": platform.python_version(), **{n: version(n) for n in ("torch", "opacus")},
                      "machine": f"{platform.machine()}, {os.cpu_count()} cores, 1 thread"}}
-    print(", ".join(f"{k} {v}" for k, v in result["versions"].items()) + f", load {result['load']:.1f}")
-    for patch in patches:
-        part = timed(patch, engines, (3 if options.quick else 9) * (1 if patch == 1 else 2))
-        for engine in engines:
-            part[engine]["peak_mb"] = peak(engine, patch)
-            print(f"patch {patch} {engine:12s} {part[engine]['seconds'] * 1e3:8.0f} ms  "
-                  f"x {part[engine]['to_plain'] or float('nan'):.2f} plain  {part[engine]['peak_mb']:7.0f} MB", flush=True)
-        result[f"patch {patch}"] = part
-        print(*(f"  {line}" for line in verdict(patch, part)), sep="\n", flush=True)
+    print(", ".join(f"{k} {v}" for k, v in result["versions"].items()) + f", load {result['load_before']:.1f}", flush=True)
+    for device in devices:
+        result[device] = rows(device, patches, engines, 2 if options.quick else 5, options.repeats)
+    result["load_after"] = os.getloadavg()[0]
+    print(f"load at the end {result['load_after']:.1f}")
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
     return result

@@ -17,7 +17,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import argparse
 import json
 import platform
+import resource
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -27,10 +29,12 @@ from typing import Any
 
 import numpy as np
 
+from fedenergy.federation.streaming import stream_homes
 from fedenergy.households.simulate import simulate_households
 from fedenergy.synthesis import components, judge_privacy, residual, shuffle, stl
 from fedenergy.synthesis.generate import synthesise
 from fedenergy.synthesis.intake import Panel, panel
+from fedenergy.synthesis.stream import Plan
 from fedenergy.synthesis.trend import TrendGP
 
 REACH = {"ms_per_home": 1.0, "ten_thousand_s": 10.0, "ratio": 10_000.0, "year_ms_per_home": 10.0, "dcr_ratio": 500.0}
@@ -137,6 +141,18 @@ def year(quick: bool) -> dict[str, float]:
     return {"homes": count, "once_s": first, "ms_per_home": 1e3 * taken / count}
 
 
+def streaming(quick: bool) -> dict[str, float]:
+    """Home-months from 100 homes into one Parquet file, in this process; peak memory of the process before and after."""
+    count, homes = (500, 2_000) if quick else (2_000, 10_000), simulate_households(100, steps=744, seed=1)
+    found: dict[str, float] = {}
+    with tempfile.TemporaryDirectory(prefix="fe-bench-") as folder:
+        for name, number in zip(("few", "many"), count):
+            taken, _ = clocked(lambda number=number: stream_homes(homes, Plan(), number, Path(folder) / "a.parquet", seed=0))
+            found |= {f"{name}_homes": number, f"{name}_ms_per_home": 1e3 * taken / number,
+                      f"{name}_peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    return found
+
+
 def by_definition(fake: np.ndarray, reference: np.ndarray) -> np.ndarray:
     """SDMetrics' definition of DCR in plain loops: value by value, row by row."""
     span = [max(column) - min(column) for column in reference.T.tolist()]
@@ -173,7 +189,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     asked = parser.parse_args(arguments)
     found: dict[str, Any] = {
         "machine": {"python": platform.python_version(), "numpy": version("numpy"), "cpu": platform.processor(),
-                    "threads": os.environ["OMP_NUM_THREADS"]},
+                    "threads": os.environ["OMP_NUM_THREADS"], "load": list(os.getloadavg())},
+        "streaming": streaming(asked.quick),
         "source": against_the_source(asked.quick), "parts_ms_per_home": parts(),
         "ten_thousand": ten_thousand(asked.quick), "year": year(asked.quick), "dcr": distances(asked.quick)}
     source, dcr = found["source"], found["dcr"]
@@ -192,6 +209,10 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     print(f"10,000 home-months       {found['ten_thousand']['scaled_to_10000_s']:.1f} s"
           f" (measured on {found['ten_thousand']['homes']:,})")
     print(f"a home-year              {found['year']['ms_per_home']:.1f} ms, {found['year']['once_s']:.1f} s once")
+    flow = found["streaming"]
+    print(f"streamed to a file       {flow['many_ms_per_home']:.2f} ms per home-month, {flow['many_homes']:,} homes; "
+          "peak memory"
+          f" {flow['many_peak_mb']:,.0f} MB ({flow['few_peak_mb']:,.0f} MB at {flow['few_homes']:,})")
     print(f"DCR, 100 x 744           {dcr['ours_s']:.4f} s, loop {dcr['loop_s']:.1f} s: {dcr['ratio']:,.0f} times,"
           f" largest difference {dcr['largest_difference']:.1e}")
     print("reached: " + ", ".join(f"{name} {'yes' if good else 'NO'}" for name, good in checks.items()))

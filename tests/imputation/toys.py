@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from fedenergy.imputation.dit import AdaLNBound, DiT, DiTConfig
+from fedenergy.imputation.learned import NETS as LEARNED
+from fedenergy.imputation.learned import LearnedConfig, network
 from fedenergy.imputation.objective import Objective, noised
 from fedenergy.imputation.schedule import alpha_bar
 
@@ -28,12 +30,19 @@ class Twice(nn.Module):
         return self.last(h)
 
 
-def _dit(**more) -> DiT:
-    net = DiT(DiTConfig(**{**SMALL, **more}))
+def _moved(net: nn.Module) -> nn.Module:
     with torch.no_grad():                 # zero-initialised parts would hide mistakes
         for p in net.parameters():
             p.add_(0.1 * torch.randn_like(p))
     return net
+
+
+def _dit(**more) -> DiT:
+    return _moved(DiT(DiTConfig(**{**SMALL, **more})))
+
+
+def learned(name: str, **more) -> LearnedConfig:
+    return LearnedConfig(name, **{**dict(length=24, width=16, depth=2, heads=2, patch=8), **more})
 
 
 NETS = {
@@ -44,6 +53,7 @@ NETS = {
     "dit hard bound": lambda: _dit(bound=HARD),
     "dit pooled": lambda: _dit(pooled=True, bound=SOFT),
     "mlp": Twice,
+    **{name: lambda name=name: _moved(network(learned(name))) for name in LEARNED},
 }
 
 

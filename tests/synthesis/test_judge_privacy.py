@@ -117,3 +117,13 @@ def test_linkage_by_hand():
     assert privacy.linkage(real, real, right)["day"] == 1
     swapped = privacy.linkage(real, real, right[::-1])
     assert (swapped["home"], swapped["day"], swapped["chance"]) == (0, 0, 0.5)
+
+
+def test_membership_sees_copies_among_more_days_than_it_asks_about():
+    """300 homes x 28 days: 8,400 days are searched, 5,000 asked about; every copy must be found."""
+    days = np.random.default_rng(0).gamma(1, 1, (3, 300, 28, 24))
+    copied = np.random.default_rng(1).permutation(days[0].reshape(-1, 24)).reshape(300, -1)
+    members, others, reference = days.reshape(3, 300, -1)
+    found = privacy.membership(members, others, copied, reference, repeats=0)
+    assert found["auc"] > 0.999
+    assert found["rows"] <= 10_000

@@ -4,7 +4,9 @@ import json
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from fedenergy import synthesis as syn
@@ -21,14 +23,29 @@ def others(holdout):
 
 
 def test_all_scores_in_one_call(homes, fake, others):
-    found = syn.judge(homes, fake, others)
-    assert set(found) == {"guarantee", "counts", "utility", "shuffle", "privacy", "self_test"}
-    json.dumps(found)
+    found = syn.judge(homes, fake, others, parts=["utility", "discriminative", "forecast", "privacy"])
+    assert {"guarantee", "utility", "shuffle", "discriminative", "forecast", "privacy", "self_test"} <= set(found.scores)
+    json.dumps(found.scores)
     assert "linkage" in found["privacy"]
     assert found["shuffle"]["violations"] == fake.violations
-    travelled = syn.judge(homes, pickle.loads(pickle.dumps(fake)), others)
+    travelled = syn.judge(homes, pickle.loads(pickle.dumps(fake)), others, parts=["privacy"])
     assert "linkage" not in travelled["privacy"]
-    assert "privacy" not in syn.judge(homes, fake)
+
+
+def test_without_a_holdout_distances_but_no_attack(homes, fake):
+    found = syn.judge(homes, fake, parts=["privacy"])
+    assert found["privacy"]["day"]["real"]["dcr"] > 0
+    assert "membership" not in found["privacy"]["day"]
+    assert "holdout" not in found["privacy"]["day"]
+    assert "self_test" not in found
+
+
+def test_more_records_than_homes(homes, fake):
+    twice = replace(fake, values=np.tile(fake.values, (2, 1)), ids=(*fake.ids, *(f"more-{i}" for i in range(60))))
+    one, two = (syn.judge(homes, each, parts=["utility"])["utility"] for each in (fake, twice))
+    assert two["drp"]["uDRP_total_ratio"] == pytest.approx(one["drp"]["uDRP_total_ratio"])
+    assert two["drp"]["dDRP_curve_error"] == pytest.approx(one["drp"]["dDRP_curve_error"])
+    assert two["daily_energy_sd_ratio"] == pytest.approx(one["daily_energy_sd_ratio"])
 
 
 def test_breaking_inputs(homes, fake, others):
@@ -37,6 +54,8 @@ def test_breaking_inputs(homes, fake, others):
         syn.judge(fewer, fake)
     with pytest.raises(ValueError, match="household home-000001 is in the holdout"):
         syn.judge(homes, fake, homes)
+    with pytest.raises(ValueError, match="parts has 'beauty'"):
+        syn.judge(homes, fake, parts=["beauty"])
     with pytest.raises(ValueError, match="not the homes' window"):
         syn.judge(homes, fake, syn.panel(others.values[:, :336], ids=others.ids))
 

@@ -1,0 +1,76 @@
+"""A dp_gp that tells the network above it all that it knows: its filling, how unsure it is, and the window in its own units.
+
+The residual is then learned in units of sqrt(standard deviation): between plain errors, where a few heavy windows decide,
+and standardised ones, where errors of idle hours count like those of dinner. All of it is computed from the window's
+observed values and the released numbers: free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from fedenergy.imputation.base import Cues
+from fedenergy.imputation.dp_gp import DpGp, conditional
+from fedenergy.imputation.dp_gp_release import Spent
+
+ARRAYS, FIELDS = ("mean", "scale", "correlation"), ("phase", "low", "cap", "transform", "level")
+SHARP = 9.0                     # brings a typical standard deviation over the cap near 1
+
+
+@dataclass(frozen=True, eq=False)
+class Guided:
+    """Satisfies base.Guide."""
+
+    gp: DpGp
+
+    name, columns = "dp_gp guided", 5
+
+    @property
+    def note(self) -> str:
+        return self.gp.note
+
+    @property
+    def privacy(self) -> Spent:
+        """What the filling cost."""
+        return self.gp.privacy
+
+    def fill(self, values: np.ndarray, observed: np.ndarray, time_of_day: np.ndarray | None = None,
+             point: str = "mean") -> np.ndarray:
+        """See DpGp.fill."""
+        return self.gp.fill(values, observed, time_of_day, point)
+
+    def guide(self, values: np.ndarray, observed: np.ndarray, time_of_day: np.ndarray | None = None) -> Cues:
+        """See base.Guide; columns: the window in the base's standard units (filled where hidden), its standard deviation
+        there, the level, the standard deviation in original units, how unusual the observed part is."""
+        gp = self.gp
+        x, seen, starts = gp._read(values, observed, time_of_day)
+        mean, spread, columns = np.empty_like(x), np.empty_like(x), np.empty((*x.shape, self.columns), np.float32)
+        for rows, mu, cov in gp._laws(starts):
+            m, variance = conditional(mu.astype(np.float32), cov.astype(np.float32), x[rows].astype(np.float32), seen[rows])
+            scale = np.sqrt(np.diag(cov))
+            mean[rows] = gp._back(m, variance)
+            if gp.transform == "sqrt":
+                spread[rows] = np.sqrt(4 * m**2 * variance + 2 * variance**2)
+            else:
+                spread[rows] = np.sqrt(variance) * (gp.cap - gp.low)
+            level = np.where(seen[rows], x[rows], m)
+            z = (level - mu) / scale
+            unusual = np.sqrt(np.where(seen[rows], z**2, 0.0).sum(1) / np.maximum(seen[rows].sum(1), 1))
+            columns[rows] = np.stack([z, np.sqrt(variance) / scale, level, SHARP * spread[rows] / (gp.cap - gp.low),
+                                      np.broadcast_to(unusual[:, None], z.shape)], -1)
+        shape = np.shape(values)
+        return Cues(np.where(observed, values, mean.reshape(shape)), spread.reshape(shape), columns)
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """(arrays, JSON values) from which `from_state` makes an equal one: the same fillings to the last bit."""
+        return ({name: getattr(self.gp, name) for name in ARRAYS},
+                {**{name: getattr(self.gp, name) for name in FIELDS}, "privacy": asdict(self.gp.privacy)})
+
+    @classmethod
+    def from_state(cls, arrays: Mapping[str, np.ndarray], body: Mapping[str, Any]) -> Guided:
+        """The inverse of `state`."""
+        return cls(DpGp(*(arrays[name] for name in ARRAYS), Spent(**body["privacy"]), **{k: body[k] for k in FIELDS}))

@@ -1,0 +1,1 @@
+"""The parts of the objective-conditioning studies: settings, fits, tables, claims, figures."""

@@ -1,0 +1,1 @@
+"""Parts of the synthesis study (simulations/synthesis_study.py)."""
