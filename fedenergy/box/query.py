@@ -30,7 +30,7 @@ QUERY_CLASSES: Mapping[str, str] = MappingProxyType({
     "appliances": SPECIFIC, "elasticity": SPECIFIC, "incentive": SPECIFIC,
     "windows": WINDOWS, "synthesise": SYNTHETIC, "synth_shape": SYNTHETIC, "synth_size": SYNTHETIC,
     "synth_stats": SYNTHETIC, "train": UPDATE, "train.imputer": UPDATE, "moments_mean": UPDATE, "moments_scale": UPDATE,
-    "moments": UPDATE})
+    "moments": UPDATE, "train.forecast": UPDATE, "evaluate.forecast": UPDATE})
 IN_BLOCKS = ("synth_shape", "synth_size", "synth_stats")  # every home fills one block: privacy/one_block.py
 PURPOSES = ("planning", "monitoring", "diagnosis")
 REPEATS = ("next_window", "same_window")

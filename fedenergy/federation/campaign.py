@@ -29,10 +29,12 @@ from fedenergy.box.world import World
 from fedenergy.box.zone_store import ZoneStore
 from fedenergy.errors import RunFailed
 from fedenergy.federation import records
-from fedenergy.federation.flower_adapter import quiet_flower
+from fedenergy.federation.flower_adapter import frozen_gc, quiet_flower
 from fedenergy.federation.freeze import dump_arrays, freeze, load_arrays, thaw
+from fedenergy.federation.local_grid import collector_paused
 from fedenergy.federation.negotiation_rounds import Negotiation
 from fedenergy.federation.shard_exchange import ShardExchange, ShardGrid
+from fedenergy.federation.training import Training, trains
 from fedenergy.federation.trust_grid import UNBOUNDED, Crossings, Exchange, TrustGrid
 from fedenergy.federation.zone_answers import zone_answer
 from fedenergy.privacy.epsilon import text
@@ -179,12 +181,16 @@ class Campaign:
         part = self.part
         windows = part.world.task.windows(part.world.population, part.query.rounds, part.query.repeat)
         start = np.zeros(len(part.world.spec(part.query.kind).coordinates))
+        training = self._training() if trains(part.query.kind) else None
         for index in range(self.state.round, part.query.rounds):
             crossings = Crossings()
             exchange = self._exchange(part.world, part.number, part.seed, crossings, self._negotiation())
-            truth = self._truth(index, windows[index], crossings)
+            truth = None if training else self._truth(index, windows[index], crossings)
             for entry in part.entries:
-                self._turn(entry, index, windows[index], exchange, truth, start, advance)
+                if training:
+                    training.turn(entry, index, windows[index], crossings, advance)
+                else:
+                    self._turn(entry, index, windows[index], exchange, truth, start, advance)
             self.observe(part, index, exchange)
             for cell, answer in exchange.published.items():
                 self.state.published[cell] = [*self.state.published.get(cell, []), answer][-SHOWN:]
@@ -193,6 +199,16 @@ class Campaign:
             merge(self.state.crossings, crossings)
             save_state(self.checkpoint, self.state)
         return self.state
+
+    def _training(self) -> Training:
+        cell = cell_of(self.part, OPEN, NO_NOISE)
+        self._describe(cell, OPEN, NO_NOISE)
+        return Training(self, seeded, cell)
+
+    def _describe(self, cell: str, trust: str, mechanism: str) -> None:
+        self.state.cells[cell] = {"trust": trust, "mechanism": mechanism, "policy": self.part.policy,
+                                  "epsilon": text(self.part.query.epsilon_micro), "seed": self.part.seed, **self.part.keys,
+                                  **({"guarantee": "no guarantee"} if mechanism == ATTRIBUTION else {})}
 
     def _negotiation(self) -> Negotiation | None:
         """The part's negotiation with the zone answers of the rounds before this one."""
@@ -206,9 +222,7 @@ class Campaign:
         trust, mechanism, returns = declared(strategy, entry.trust, part.query.kind)
         mechanism = shaped(part.world.policy, mechanism)
         cell = cell_of(part, trust, mechanism)
-        self.state.cells[cell] = {"trust": trust, "mechanism": mechanism, "policy": part.policy,
-                                  "epsilon": text(part.query.epsilon_micro), "seed": part.seed, **part.keys,
-                                  **({"guarantee": "no guarantee"} if mechanism == ATTRIBUTION else {})}
+        self._describe(cell, trust, mechanism)
         world = part.world
         if trust == OPEN and part.oracle is not None:  # the only world whose agreements grant "open"
             world, number = part.oracle
@@ -217,18 +231,17 @@ class Campaign:
         before = self.state.arrays.get(entry.label)
         arrays = load_arrays(before) if before else ArrayRecord({records.SUMMARY: Array(start)})
         with quiet_flower():
-            with seeded(cell, index, "configure"), self._blame(entry, index):
+            with seeded(cell, index, "configure"), self.blame(entry, index):
                 messages = list(strategy.configure_train(index + 1, arrays.copy(), ConfigRecord(), grid) or ())
-            replies = grid.send_and_receive(messages)
-            if grid.failed - len(grid.vanished) > part.max_failures * max(1, grid.asked):
-                raise RunFailed(f"{grid.failed} of {grid.asked} homes failed in round {index + 1} of {entry.label} "
-                                f"({part.name}), more than [engine] max_failures = {part.max_failures:g} allows")
-            with seeded(cell, index, "aggregate"), self._blame(entry, index):
+            with collector_paused():
+                replies = grid.send_and_receive(messages)
+            self.check_failures(grid, entry, index)
+            with seeded(cell, index, "aggregate"), self.blame(entry, index), frozen_gc():
                 result, _ = strategy.aggregate_train(index + 1, replies) if replies else (None, None)
         released = None
         if result is not None:
             self.state.arrays[entry.label] = dump_arrays(result)
-            with self._blame(entry, index):
+            with self.blame(entry, index):
                 released = checked_zone(result, trust, start.size)
             if returns == "mean" and trust in (LOCAL, OPEN):  # under sum and curator the one reply is a sum already
                 released = released * len(grid.answered)
@@ -259,8 +272,15 @@ class Campaign:
         self.state.rows += [[*key, metric, float(value)] for metric, value in values.items()]
         advance(1, failures=grid.failed, refusals=grid.refused, epsilon_max=None if most != most else most)
 
+    def check_failures(self, grid: TrustGrid | ShardGrid, entry: Entry, index: int) -> None:
+        """RunFailed where more homes failed than the study allows."""
+        part = self.part
+        if grid.failed - len(grid.vanished) > part.max_failures * max(1, grid.asked):
+            raise RunFailed(f"{grid.failed} of {grid.asked} homes failed in round {index + 1} of {entry.label} "
+                            f"({part.name}), more than [engine] max_failures = {part.max_failures:g} allows")
+
     @contextmanager
-    def _blame(self, entry: Entry, index: int):
+    def blame(self, entry: Entry, index: int):
         """A strategy's failure is its own: named, with the round, whatever it raised."""
         try:
             yield

@@ -21,9 +21,10 @@ from fedenergy.federation import flower_adapter as flower
 from fedenergy.federation import masked_rounds, records, shard_nodes
 from fedenergy.federation import negotiation_rounds as rounds
 from fedenergy.federation.shard import Client
+from fedenergy.federation.update_records import brought, encode
 
 ACCEPT, HELLO = "accept", "hello"
-TRAIN, IMPUTER = "train", "imputer"
+TRAIN, EVALUATE, IMPUTER = "train", "evaluate", "imputer"
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +78,7 @@ def make_client(homes: Homes) -> Client:
             boxes = masked_rounds.masked_boxes(boxes, query, messages[part[0]].content, extras["parties"])
             task = boxes[0].world.task
             answers = task.answer_many(boxes, [query] * len(boxes), seed=extras["seed"], parties=extras["parties"],
-                                       **_arrays(task, messages[part[0]]))
+                                       **brought(task, messages[part[0]].content))
             homes.log(_noted(answers, query, homes.shows_inside))
             replies += [_reply(messages[at], answer, query) for at, answer in zip(part, answers, strict=True)]
         return replies
@@ -103,6 +104,7 @@ def make_client(homes: Homes) -> Client:
         if "." not in kind:
             app.query(kind)(one(many))
     app.train(IMPUTER)(one(many))
+    app.evaluate()(one(many))
     more = {name: masked_rounds.handler(homes, name) for name in masked_rounds.ROUNDS}
     more[rounds.NEGOTIATE] = rounds.handler(homes)
     more |= {kind: shard_nodes.handler(homes, kind) for kind in shard_nodes.SHARD_KINDS}
@@ -116,8 +118,8 @@ def make_client(homes: Homes) -> Client:
     def failed(context: Context, error: BaseException) -> None:
         homes.failed(index_of(context), error)
 
-    batch = {f"query.{kind}": many for kind in QUERY_CLASSES} | {TRAIN: many, f"{TRAIN}.{IMPUTER}": many,
-                                                                 f"query.{ACCEPT}": accept}
+    batch = {f"query.{kind}": many for kind in QUERY_CLASSES} | {TRAIN: many, EVALUATE: many,
+                                                                 f"{TRAIN}.{IMPUTER}": many, f"query.{ACCEPT}": accept}
     return Client(app, batch | {f"query.{name}": handler for name, handler in more.items()}, failed)
 
 
@@ -128,12 +130,6 @@ def accept_many(boxes: Sequence[Box], query: SealedQuery) -> list[Answer | None]
     decisions = consider(boxes, [query] * len(boxes), ledger)
     return [decision if isinstance(decision, Answer) and (box.id, query.id) not in stored else None
             for box, decision in zip(boxes, decisions, strict=True)]
-
-
-def _arrays(task: Any, message: Message) -> dict[str, Any]:
-    """What the message brings, for tasks that read it: a model's weights, or what was released before."""
-    found = message.content.get(records.ARRAYS) if getattr(task, "reads_arrays", False) else None
-    return {} if found is None else {"arrays": {name: array.numpy() for name, array in found.items()}}
 
 
 def index_of(context: Context) -> int:
@@ -160,7 +156,7 @@ def _runs(messages: Sequence[Message]):
 
 def _reply(message: Message, answer: Answer, query: SealedQuery) -> Message:
     content = (records.refusal(answer.household, query.id) if answer.envelope is None
-               else records.encode(answer.envelope))
+               else encode(answer.envelope))
     return flower.reply(message, content)
 
 

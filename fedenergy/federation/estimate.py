@@ -11,6 +11,7 @@ from fedenergy.box.shaping import shaped
 from fedenergy.config import Config
 from fedenergy.federation.campaign import Part, cell_of, declared
 from fedenergy.federation.plan import Plan, plan_from_config
+from fedenergy.federation.training import trains
 from fedenergy.privacy.epsilon import micro
 from fedenergy.privacy.trust import OPEN
 
@@ -51,7 +52,7 @@ def estimate(config: Config) -> Estimate:
         exchanges = sum(part.query.rounds * len(_cells(part)) for part in plan.parts)
         files = sum(part.query.rounds * len(_cells(part)) * min(FILES, len(part.world.population))
                     for part in plan.parts)
-        seconds = (fits + asked * MESSAGE_SECONDS + files * FILE_SECONDS) / workers + 8.0
+        seconds = (fits + _trainings(plan) + asked * MESSAGE_SECONDS + files * FILE_SECONDS) / workers + 8.0
         notes = ["time is a guess from a few homes loaded here: within a factor of two on a quiet machine"]
         if any(row[3] for row in cells.values()):
             notes.append("refused: the home stops answering when the cap is reached; nothing beyond it is ever spent")
@@ -78,6 +79,12 @@ def _cells(part: Part) -> dict[str, tuple[str, int | None, int | None, bool, str
         found[cell_of(part, trust, mechanism)] = (label, spent, None if trust == OPEN else cap,
                                                   trust != OPEN and asked > cap, part.world.population.unit)
     return found
+
+
+def _trainings(plan: Plan) -> float:
+    """Seconds that homes train a model together, every round of every strategy; 0 for other tasks."""
+    return sum(part.world.task.seconds(part.world.population) * len(part.world.population) * part.query.rounds
+               * len(part.entries) for part in plan.parts if trains(part.query.kind) and hasattr(part.world.task, "seconds"))
 
 
 def _fits(plan: Plan) -> float:

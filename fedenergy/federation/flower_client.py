@@ -88,5 +88,6 @@ app = ClientApp()
 
 app.train()(answer)
 app.train(IMPUTER)(answer)
+app.evaluate()(answer)
 for _kind in (HELLO, ACCEPT, *(kind for kind in QUERY_CLASSES if "." not in kind), *ROUNDS, *SHARD_KINDS):
     app.query(_kind)(answer)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
@@ -11,6 +13,19 @@ from flwr.supercore.run import Run
 
 from fedenergy.federation import flower_adapter as flower
 from fedenergy.federation.shard import Client, Shard
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """No garbage collection meanwhile: a round makes many objects that live, and walking them again and again is quadratic
+    in the number of homes (100,000: twice the time)."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class HomesGrid(Grid):
@@ -56,9 +71,10 @@ class HomesGrid(Grid):
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         """Replies in the order of the messages. There is no network here, so timeout is not needed and not used."""
-        batch = self._numbered(messages)
-        answers = {answer.metadata.reply_to_message_id: answer for answer in self.deliver(batch)}
-        return [answers[message.metadata.message_id] for message in batch]
+        with collector_paused():
+            batch = self._numbered(messages)
+            answers = {answer.metadata.reply_to_message_id: answer for answer in self.deliver(batch)}
+            return [answers[message.metadata.message_id] for message in batch]
 
     def _numbered(self, messages: Iterable[Message]) -> list[Message]:
         batch = list(messages)

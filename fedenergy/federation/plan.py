@@ -27,6 +27,7 @@ from fedenergy.federation.campaign import Entry, Part, declared
 from fedenergy.federation.freeze import freeze
 from fedenergy.federation.negotiation_rounds import Negotiation
 from fedenergy.federation.plan_shards import sharded
+from fedenergy.federation.training import check_training
 from fedenergy.households.population import Population
 from fedenergy.households.zones import Zone
 from fedenergy.privacy.gaussian import GAUSSIAN, rho_micro
@@ -290,6 +291,7 @@ def _parts(keys, worlds, number, open_number, query, policy, seeds, entries, max
         if (least := getattr(strategy, "min_available_nodes", 0)) > homes:
             raise ConfigError(f"[[strategy]] {entry.label} waits for min_available_nodes = {least} homes, but the "
                               f"population has {homes}: it would wait for ever; lower it or raise population.count")
+        check_training(entry.label, strategy, trust, world.task, query.kind)
         if returns not in ("sum", "mean", "state"):
             raise ConfigError(f'[[strategy]] {entry.label}: returns = "{returns}" is not "sum", "mean" or "state"')
         _check_shaped(entry.label, world, query, trust, mechanism)

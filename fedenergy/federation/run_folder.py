@@ -25,6 +25,7 @@ from fedenergy.box.world import World
 from fedenergy.federation.campaign import Part, State, declared, write_durably
 from fedenergy.federation.cloud import Tier, cloud
 from fedenergy.federation.plan import Plan
+from fedenergy.federation.training import trains
 from fedenergy.federation.trust_grid import Exchange
 from fedenergy.households.population import Population
 from fedenergy.ids import decimal_text
@@ -158,6 +159,7 @@ def _summary(plan: Plan, states: Sequence[State], ledger: Ledger, seconds: float
                       "classes": list(world.terms.classes), **_signed(world, ledger)},
         "who_sees_what": _who_sees_what(plan, states), "spent": _spent(plan, states, ledger),
         "refusals": _refusals(plan.out / "inside"),
+        **({"training": True} if trains(query.kind) else {}),
         "zones": [zone for state in states for zone in state.zones],
         "zone_answers": [answer for state in states for answer in state.answers],
         "expected": _expected(plan, states), "inside_view": _inside_view(plan),

@@ -15,7 +15,7 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
-from fedenergy.box.query import SealedQuery
+from fedenergy.box.query import UPDATE, SealedQuery
 from fedenergy.box.shaping import grid_steps, release_mechanism
 from fedenergy.box.world import World
 from fedenergy.box.zone_store import ZoneRow, ZoneStore
@@ -25,12 +25,13 @@ from fedenergy.federation.client_app import ACCEPT
 from fedenergy.federation.masked_rounds import MaskedRounds
 from fedenergy.federation.negotiation_rounds import Negotiation
 from fedenergy.federation.offers import Offers
+from fedenergy.federation.update_records import decode_update, encode
 from fedenergy.privacy.mechanisms import Laplace, discrete_laplace
 from fedenergy.privacy.noise import noise_from
 from fedenergy.privacy.pairwise_masks import SumClosed
 from fedenergy.privacy.secure_sum import Summer
 from fedenergy.privacy.sum_protocol import SumProtocol, vanishing
-from fedenergy.privacy.trust import CURATOR, LOCAL, SUM, Envelope
+from fedenergy.privacy.trust import CURATOR, LOCAL, OPEN, SUM, Envelope
 
 UNBOUNDED = "central_unbounded"
 COHORT = "cohort-"
@@ -179,6 +180,11 @@ class Exchange:
             self.crossings.refused[query.trust] += 1
             return "refused"
         try:
+            if query.query_class == UPDATE and query.trust == OPEN and hasattr(self.world.task, "update_spec"):
+                spec = self.world.task.update_spec(query.kind, self.world.population)
+                envelope = decode_update(reply.content, query, name, spec)
+                self.crossings.envelopes[OPEN] += 1
+                return envelope
             size = len(self.world.spec(query.kind).coordinates)
             envelope = records.decode(reply.content, query, name, size, grid_steps(query, self.world.policy, size))
         except ValueError:  # a home that breaks the schema is one failure, whatever it sent
@@ -243,7 +249,7 @@ class TrustGrid(Grid):
             self._exchange.publish(query, [one.values for one in asked.envelopes.values()],
                                    [one.epsilon_micro for one in asked.envelopes.values()])
         by_name = {ids[flower.node_index(node)]: message for node, message in zip(nodes, batch, strict=True)}
-        return [flower.reply(by_name[name], records.encode(envelope)) for name, envelope in asked.envelopes.items()]
+        return [flower.reply(by_name[name], encode(envelope)) for name, envelope in asked.envelopes.items()]
 
     def _count(self, answered: tuple[str, ...], refused: int, failed: int) -> None:
         self.answered, self.refused, self.failed = answered, refused, failed

@@ -6,7 +6,8 @@ import importlib
 from typing import Any
 
 _HOME = {"DEFAULT": "components", "Recipe": "components", "SOURCE": "components", "Synthetic": "generate",
-         "judge": "judging", "panel": "intake", "synthesise": "generate"}
+         "Synthesise": "task", "fit_private": "private", "judge": "judging", "panel": "intake", "promise": "private",
+         "sample_private": "private", "synthesise": "generate"}
 
 __all__ = sorted(_HOME)
 

@@ -35,6 +35,8 @@ class Recipe:
     residual       "gev_ar", "gev" (the source's) or "empirical"
     seasonal_part  "keep" passes it on verbatim, "jitter" scales every day's by exp(N(0, .1)), "phase_shift" moves the whole
                    part by -phase_hours .. phase_hours
+    fit            "home": a residual law and a trend kernel for each home; "cell": one of each for all homes of a cell, so
+                   that they are no single home's own
     floor_kwh      readings below are lifted to it before the log
     polish         GEV: largest likelihood, rather than L-moments alone
     """
@@ -48,10 +50,11 @@ class Recipe:
     phase_hours: int = 1
     floor_kwh: float = 0.0
     polish: bool = True
+    fit: str = "home"
 
     def __post_init__(self) -> None:
         for name, options in (("gp", ("grid", "source")), ("trend", ("joint", "prior", "marginal")),
-                              ("residual", residuals.FORMS), ("seasonal_part", SEASONAL_PARTS)):
+                              ("residual", residuals.FORMS), ("seasonal_part", SEASONAL_PARTS), ("fit", ("home", "cell"))):
             if (value := getattr(self, name)) not in options:
                 raise ValueError(f"{name} = {value!r}; use one of {', '.join(options)}")
         if not 0 <= self.floor_kwh < np.inf:
@@ -73,24 +76,36 @@ class Made:
     capped: np.ndarray
 
 
-def remake(panel: Panel, recipe: Recipe = DEFAULT, seed: int = 0) -> Made:
-    """Every home of the panel made anew, row for row: row i still follows home i (see shuffle.py)."""
-    blocks = [_remake(panel.ids[first:first + BLOCK], panel.values[first:first + BLOCK], panel, recipe, seed)
-              for first in range(0, len(panel.ids), BLOCK)]
-    return Made(*(np.concatenate(part) for part in zip(*blocks)))
+def remake(panel: Panel, recipe: Recipe = DEFAULT, seed: int = 0, cells: Sequence[np.ndarray] | None = None) -> Made:
+    """Every home of the panel made anew, row for row: row i still follows home i (see shuffle.py).
+
+    cells  of fit = "cell": the rows of each; None: all homes are one
+    """
+    everyone = np.arange(len(panel.ids))
+    if recipe.fit == "cell":
+        parts = [everyone] if cells is None else list(cells)
+    else:
+        parts = [everyone[first:first + BLOCK] for first in range(0, everyone.size, BLOCK)]
+    blocks = [_remake([panel.ids[row] for row in part], panel.values[part], panel, recipe, seed) for part in parts]
+    back_to = np.argsort(np.concatenate(parts), kind="stable")
+    return Made(*(np.concatenate(part)[back_to] for part in zip(*blocks)))
 
 
 def _remake(ids: Sequence[str], kwh: np.ndarray, panel: Panel, recipe: Recipe, seed: int):
     steps = kwh.shape[1]
     periods = [hours * 60 // panel.step_minutes for hours in recipe.periods]
     trend, season, rest = decompose_seasons(np.log1p(np.maximum(kwh, recipe.floor_kwh)), periods, recipe.seasonal)
+    if (idle := rest.std(axis=1) <= 1e-9 * (trend + season).std(axis=1)).any():
+        raise ValueError(f"household {ids[int(np.argmax(idle))]}: nothing is left beside its trend and seasonal part, so "
+                         "its record would be passed on; leave it out")
     try:
-        left = residuals.fit(rest, recipe.residual, panel.per_day, recipe.polish)
+        left = (residuals.fit_together if recipe.fit == "cell" else residuals.fit)(rest, recipe.residual, panel.per_day,
+                                                                                   recipe.polish)
     except ValueError as error:
         flat = int(np.argmin(rest.std(axis=1)))
         raise ValueError(f"household {ids[flat]}: {error}; leave it out") from error
     process = TrendGP(steps, panel.step_minutes, recipe.gp == "source")
-    fitted = process.fit(trend)
+    fitted = process.fit_together(trend) if recipe.fit == "cell" else process.fit(trend)
     width = steps if recipe.trend == "marginal" else process.grid.size
     normal = _normals(ids, seed, "synthesis.components", steps + width)  # the residual's first: as wide in every form
     log = process.sample(fitted, normal[:, steps:], recipe.trend)

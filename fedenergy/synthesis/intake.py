@@ -137,4 +137,6 @@ def _problem(row, first, step, usual, begin, minutes, cap) -> str:
         return "all its readings are 0; there is nothing to model"
     if np.ptp(row) <= 1e-9 * row.max():
         return f"all its readings equal {row.max():g} kWh; there is nothing to model"
+    if np.ptp(row.reshape(-1, per_day), axis=0).max() <= 1e-9 * row.max():
+        return "all its days are the same: the seasonal part is the record itself and would be passed on"
     return ""

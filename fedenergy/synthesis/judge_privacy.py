@@ -14,8 +14,10 @@ from scipy.stats import rankdata
 
 from fedenergy.ids import stream
 from fedenergy.synthesis.compiled import nearest_gower
+from fedenergy.synthesis.judge_utility import drp
 
 MOST_ROWS = 5_000         # day-level distances are quadratic: beyond, a seeded sample, whose size is reported
+MOST_SEARCHED = 50_000    # artificial and strangers' days that the membership attack searches: a copy outside is not seen
 _CHUNK = 1_024
 UNITS = ("day", "home")
 
@@ -132,15 +134,16 @@ def membership(members: np.ndarray, others: np.ndarray, fake: np.ndarray, refere
 
     The score of a real row is log (distance to the nearest reference row / distance to the nearest fake row): high where the
     fake density exceeds the population's. "home" compares mean days.
-    members, others  real homes used and not used; reference: further homes not used, for the population's density
-    Returns auc with a 95 % interval (bootstrap over homes), tpr at 1 % false positives, rows compared.
+    members, others  real homes used and not used, at most `most` days of each; reference: further homes not used, for the
+                     population's density
+    Returns auc and tpr at 1 % false positives, each with a 95 % interval (bootstrap over homes), and the rows compared.
     """
     if unit not in UNITS:
         raise ValueError(f"unit = {unit!r}; use one of {', '.join(UNITS)}")
 
     def cut(values, purpose):
         if unit == "day":
-            return sample_rows(values.reshape(-1, per_day), seed, purpose, most)
+            return sample_rows(values.reshape(-1, per_day), seed, purpose, MOST_SEARCHED)
         return values.reshape(len(values), -1, per_day).mean(axis=1)
 
     made, known = cut(fake, "membership.fake"), cut(reference, "membership.reference")
@@ -160,11 +163,15 @@ def membership(members: np.ndarray, others: np.ndarray, fake: np.ndarray, refere
     resampled = []
     for _ in range(repeats):
         drawn = [_resample(score, owner, rng) for score, owner in zip(scores, owners)]
-        resampled.append(auc(*drawn))
-    low, high = np.quantile(resampled, [0.025, 0.975]) if resampled else (np.nan, np.nan)
-    threshold = np.quantile(scores[1], 0.99, method="higher")
-    return {"auc": auc(*scores), "low": float(low), "high": float(high),
-            "tpr_at_1_fpr": float((scores[0] > threshold).mean()), "rows": scores[0].size + scores[1].size}
+        resampled.append((auc(*drawn), _found(*drawn)))
+    low, high = np.quantile(resampled, [0.025, 0.975], axis=0).tolist() if resampled else ([np.nan] * 2, [np.nan] * 2)
+    return {"auc": auc(*scores), "low": low[0], "high": high[0], "tpr_at_1_fpr": _found(*scores), "tpr_low": low[1],
+            "tpr_high": high[1], "rows": scores[0].size + scores[1].size}
+
+
+def _found(member: np.ndarray, other: np.ndarray) -> float:
+    """Share of the members above the score that 1 % of the others exceed."""
+    return float((member > np.quantile(other, 0.99, method="higher")).mean())
 
 
 def _resample(score: np.ndarray, owner: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -173,30 +180,34 @@ def _resample(score: np.ndarray, owner: np.ndarray, rng: np.random.Generator) ->
     return by_home[rng.integers(homes, size=homes)].ravel()
 
 
-def privacy(real: np.ndarray, fake: np.ndarray, holdout: np.ndarray, per_day: int = 24, *,
+def privacy(real: np.ndarray, fake: np.ndarray, holdout: np.ndarray | None, per_day: int = 24, *,
             provenance: np.ndarray | None = None, seed: int = 0, most: int = MOST_ROWS) -> dict[str, Any]:
     """Every score of this module in one nested dict.
 
     holdout  (M, T) real homes that the generator never saw, at least 4: distances of the fake rows to it are the yardstick,
-             one half plays the non-members and the other the population in the membership test
+             one half plays the non-members and the other the population in the membership test. None: no yardstick, and
+             no membership test
     """
-    if len(holdout) < 4:
+    if holdout is not None and len(holdout) < 4:
         raise ValueError(f"a holdout of {len(holdout)} homes is too small: keep at least 4 homes away from the generator")
     found: dict[str, Any] = {}
     for unit in UNITS:
         made = sample_rows(rows(fake, unit, per_day), seed, f"{unit}.fake", most)
-        pools = {"real": rows(real, unit, per_day), "holdout": rows(holdout, unit, per_day)}
+        pools = {"real": rows(real, unit, per_day)}
+        if holdout is not None:
+            pools["holdout"] = rows(holdout, unit, per_day)
         size = min(most, *map(len, pools.values()))         # equally large: more rows are nearer by chance
         entry: dict[str, Any] = {"rows": len(made), "reference_rows": size}
         for name, pool in pools.items():
             distance, ratio = dcr_nndr(made, sample_rows(pool, seed, f"{unit}.{name}", size))
             entry[name] = {"dcr": float(np.median(distance)), "dcr_mean": float(distance.mean()),
                            "dcr_q5": float(np.quantile(distance, 0.05)), "nndr": float(np.median(ratio))}
-        closer = entry["holdout"]["dcr"]
-        entry["dcr_share"] = entry["real"]["dcr"] / closer if closer > 0 else float("nan")
         entry["exact_copies"] = exact_copies(rows(fake, unit, per_day), pools["real"])
-        others, reference = holdout[0::2], holdout[1::2]
-        entry["membership"] = membership(real, others, fake, reference, unit, per_day, seed=seed, most=most)
+        if holdout is not None:
+            closer = entry["holdout"]["dcr"]
+            entry["dcr_share"] = entry["real"]["dcr"] / closer if closer > 0 else float("nan")
+            others, reference = holdout[0::2], holdout[1::2]
+            entry["membership"] = membership(real, others, fake, reference, unit, per_day, seed=seed, most=most)
         found[unit] = entry
     if provenance is not None:
         found["linkage"] = linkage(real, fake, provenance, per_day, seed=seed)
@@ -213,3 +224,24 @@ def self_test(real: np.ndarray, holdout: np.ndarray, per_day: int = 24, *, seed:
     shuffled = days[stream(seed, "judge.self_test").permutation(len(days))].reshape(real.shape)
     return {"raw_shuffle_auc": membership(real, third[0], shuffled, third[1], per_day=per_day, seed=seed, repeats=0)["auc"],
             "holdout_auc": membership(real, third[0], third[2], third[1], per_day=per_day, seed=seed, repeats=0)["auc"]}
+
+
+def top_overlap(real: np.ndarray, fake: np.ndarray, provenance: np.ndarray, start: np.datetime64, per_day: int = 24, *,
+                share: float = 0.1) -> dict[str, float]:
+    """Of the homes with the largest demand-response potential, the share that the artificial records still point at: a leak.
+
+    Only where every day of a record comes from one home (no exchange of days): elsewhere "the same homes" means nothing.
+    provenance  as in linkage. Returns "uDRP", "dDRP" and chance; empty after an exchange of days.
+    """
+    days = real.shape[1] // per_day
+    owner = provenance // days
+    if (owner != owner[:, :1]).any():
+        return {}
+    count = max(1, round(share * len(real)))
+    truth, made = drp(real, start, per_day), drp(fake, start, per_day)
+    found = {"chance": count / len(real)}
+    for name in ("uDRP", "dDRP"):
+        best = set(np.argsort(-truth[f"{name}_home"], kind="stable")[:count].tolist())
+        picked = owner[np.argsort(-made[f"{name}_home"], kind="stable")[:count], 0]
+        found[name] = len(best & set(picked.tolist())) / count
+    return found

@@ -143,23 +143,24 @@ def utility(real: np.ndarray, fake: np.ndarray, start: np.datetime64, per_day: i
     for name, function in (("acf", acf), ("pacf", pacf)):
         first, second = (np.nanmean(function(values, max(within)), axis=0) for values in (real, fake))
         found[name] = {lag: {"real": float(first[lag]), "fake": float(second[lag])} for lag in within}
-    first, second = (values.reshape(len(values), -1, per_day).sum(axis=(0, 2)).std() for values in (real, fake))
+    first, second = (values.reshape(len(values), -1, per_day).mean(axis=0).sum(axis=1).std() for values in (real, fake))
     found["daily_energy_sd_ratio"] = float(second / first) if first > 0 else float("nan")
     if min((kinds := day_types(start, real.shape[1] // per_day)).sum(), (~kinds).sum()) >= 5:
-        found["drp"] = compare_drp(drp(real, start, per_day), drp(fake, start, per_day))
+        found["drp"] = compare_drp(drp(real, start, per_day), drp(fake, start, per_day), len(real) / len(fake))
     return found
 
 
-def compare_drp(real: Mapping[str, np.ndarray], fake: Mapping[str, np.ndarray]) -> dict[str, float]:
+def compare_drp(real: Mapping[str, np.ndarray], fake: Mapping[str, np.ndarray], scale: float = 1.0) -> dict[str, float]:
     """Curve errors and ratios of the totals of two drp() results.
 
+    scale  real homes per artificial one, where they are not equally many
     Homes are compared as distributions (mean distance of sorted values over the real mean): which home is which is undefined
     after a shuffle, and a leak before one.
     """
     found = {}
     for name in ("uDRP", "dDRP"):
-        found[f"{name}_curve_error"] = curve_error(real[name], fake[name])
-        found[f"{name}_total_ratio"] = float(fake[name].sum() / real[name].sum())
+        found[f"{name}_curve_error"] = curve_error(real[name], scale * fake[name])
+        found[f"{name}_total_ratio"] = float(scale * fake[name].sum() / real[name].sum())
         at = (np.arange(200) + 0.5) / 200
         first, second = (np.quantile(side[f"{name}_home"], at) for side in (real, fake))
         found[f"{name}_home_distance"] = float(np.abs(first - second).mean() / first.mean())

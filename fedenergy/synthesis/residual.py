@@ -115,7 +115,7 @@ class Residual:
 
     form: str
     per_day: int
-    values: np.ndarray                    # (N, T): what "empirical" draws from
+    values: np.ndarray                    # (N, T), or (N, N T) of a cell: what "empirical" draws from
     law: Gev | None = None
     hourly: np.ndarray | None = None      # (N, per_day) scale of every time of day
     memory: np.ndarray | None = None      # (N,) lag-1 correlation of normal scores
@@ -124,7 +124,7 @@ class Residual:
         """Residuals (N, T) from standard normals (N, T)."""
         steps = normal.shape[1]
         if self.form == "empirical":  # the home's own residuals of that time of day, drawn again
-            days = steps // self.per_day
+            days = self.values.shape[1] // self.per_day
             pick = np.minimum((ndtr(normal) * days).astype(int), days - 1)
             at = pick * self.per_day + np.arange(steps) % self.per_day
             return np.take_along_axis(self.values, at, axis=1)
@@ -161,3 +161,16 @@ def fit(values: np.ndarray, form: str = "gev_ar", per_day: int = 24, polish: boo
     scores -= scores.mean(axis=1, keepdims=True)
     memory = (scores[:, 1:] * scores[:, :-1]).sum(axis=1) / np.square(scores).sum(axis=1)
     return Residual(form, per_day, values, law, hourly, np.clip(memory, -0.98, 0.98))
+
+
+def fit_together(values: np.ndarray, form: str = "gev_ar", per_day: int = 24, polish: bool = True) -> Residual:
+    """One model for all homes of a cell: fit() of their residuals (N, T) in a row, each home's days after the other's."""
+    homes, steps = values.shape
+    one = fit(values.reshape(1, homes * steps), form, per_day, polish)
+
+    def all_alike(part: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(part, (homes, *part.shape[1:]))
+
+    law = one.law and Gev(*(all_alike(part) for part in (one.law.shape, one.law.location, one.law.scale)))
+    return Residual(form, per_day, all_alike(one.values), law, None if one.hourly is None else all_alike(one.hourly),
+                    None if one.memory is None else all_alike(one.memory))

@@ -11,6 +11,7 @@ from fedenergy.synthesis.intake import Panel
 
 CRITERIA = ("silhouette", "calinski_harabasz", "elbow")
 FEATURES = ("profile", "shape", "series")
+DISTANCES = ("euclidean", "dtw")
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,14 @@ def features(panel: Panel, of: str = "profile") -> np.ndarray:
 
 
 def segment(panel: Panel, clusters: int | str = 4, *, sizes: int = 3, min_cell: int = 5, seed: int = 0,
-            of: str = "profile", criterion: str = "silhouette", most: int = 8) -> Segments:
+            of: str = "profile", criterion: str = "silhouette", most: int = 8, distance: str = "euclidean") -> Segments:
     """Cells of at least min_cell homes.
 
     clusters   K, or "auto": the K of 2 .. `most` that the criterion prefers
     sizes      classes by mean consumption inside a cluster (3: terciles)
     min_cell   smaller cells join their neighbour in size; a cluster that stays smaller joins the nearest cluster. A cell of
                one would "shuffle" a home to itself.
+    distance   "euclidean", or "dtw": profiles that are alike but for an hour or two are near (distances.py)
     """
     homes = len(panel.ids)
     if min_cell < 2 or sizes < 1:
@@ -58,11 +60,15 @@ def segment(panel: Panel, clusters: int | str = 4, *, sizes: int = 3, min_cell: 
     if homes < min_cell:
         raise ValueError(f"{homes} home{'s' * (homes != 1)} cannot fill a cell of min_cell = {min_cell}: give more homes, "
                          'or use mode = "local", in which each home is alone')
+    if distance not in DISTANCES:
+        raise ValueError(f"distance = {distance!r}; use one of {', '.join(DISTANCES)}")
+    if distance == "dtw" and of == "series":
+        raise ValueError('distance = "dtw" warps daily profiles: use of = "profile" or "shape", not "series"')
     x = features(panel, of)
     scores: dict[int, dict[str, float]] = {}
     if clusters == "auto":
-        clusters, scores = _choose(x, criterion, min(most, homes - 1), seed)
-    labels, centres, inertia = kmeans(x, clusters, seed)
+        clusters, scores = _choose(x, criterion, min(most, homes - 1), seed, distance)
+    labels, centres, inertia = kmeans(x, clusters, seed, distance)
     size, mean = np.zeros(homes, int), panel.values.mean(axis=1)
     groups: list[list[np.ndarray]] = []
     for cluster in range(len(centres)):
@@ -79,8 +85,9 @@ def segment(panel: Panel, clusters: int | str = 4, *, sizes: int = 3, min_cell: 
     return Segments(labels, size, cell, min(map(len, cells)), before - len(cells), inertia, scores)
 
 
-def kmeans(x: np.ndarray, clusters: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, float]:
-    """(labels, centres, inertia) of scikit-learn's KMeans, 10 starts."""
+def kmeans(x: np.ndarray, clusters: int, seed: int = 0,
+           distance: str = "euclidean") -> tuple[np.ndarray, np.ndarray, float]:
+    """(labels, centres, inertia) of scikit-learn's KMeans, 10 starts, or of distances.kmeans_dtw."""
     from sklearn.cluster import KMeans
 
     if isinstance(clusters, bool) or not isinstance(clusters, int | np.integer) or clusters < 1:
@@ -88,11 +95,17 @@ def kmeans(x: np.ndarray, clusters: int, seed: int = 0) -> tuple[np.ndarray, np.
     distinct = len(np.unique(x, axis=0))
     if clusters > distinct:
         raise ValueError(f"clusters = {clusters}, but there are only {distinct} different homes: ask for fewer")
+    if distance == "dtw":
+        from fedenergy.synthesis.distances import kmeans_dtw
+
+        return kmeans_dtw(x, int(clusters), seed)
     fitted = KMeans(int(clusters), n_init=10, random_state=seed).fit(x)
     return fitted.labels_.astype(int), fitted.cluster_centers_, float(fitted.inertia_)
 
 
-def _choose(x: np.ndarray, criterion: str, most: int, seed: int) -> tuple[int, dict[int, dict[str, float]]]:
+def _choose(x: np.ndarray, criterion: str, most: int, seed: int,
+            distance: str) -> tuple[int, dict[int, dict[str, float]]]:
+    """Calinski-Harabasz knows Euclidean means only, and judges the labels by these."""
     from sklearn.metrics import calinski_harabasz_score, silhouette_score
 
     if criterion not in CRITERIA:
@@ -100,10 +113,16 @@ def _choose(x: np.ndarray, criterion: str, most: int, seed: int) -> tuple[int, d
     most = min(most, len(np.unique(x, axis=0)) - 1)
     if most < 2:
         return 1, {}
-    scores = {1: {"inertia": kmeans(x, 1, seed)[2]}}
+    apart = x
+    if distance == "dtw":
+        from fedenergy.synthesis.distances import pairwise_dtw
+
+        apart = pairwise_dtw(x)
+    metric = "precomputed" if distance == "dtw" else "euclidean"
+    scores = {1: {"inertia": kmeans(x, 1, seed, distance)[2]}}
     for k in range(2, most + 1):
-        labels, _, inertia = kmeans(x, k, seed)
-        scores[k] = {"inertia": inertia, "silhouette": float(silhouette_score(x, labels)),
+        labels, _, inertia = kmeans(x, k, seed, distance)
+        scores[k] = {"inertia": inertia, "silhouette": float(silhouette_score(apart, labels, metric=metric)),
                      "calinski_harabasz": float(calinski_harabasz_score(x, labels))}
     if criterion == "elbow":  # the K farthest below the line from the first inertia to the last
         k = np.array(sorted(scores), float)

@@ -118,6 +118,25 @@ class TrendGP:
         return TrendFit(level, deviation, kernel, np.where(better, trial, scale), np.where(better, value, best), projected,
                         lengths)
 
+    def fit_together(self, trend: np.ndarray) -> TrendFit:
+        """One kernel and one C for all trends: those of the largest sum of their log marginal likelihoods."""
+        values, level, deviation = self.standardise(np.atleast_2d(trend))
+        homes, points = values.shape
+        best = (-np.inf, 0, 0.0)
+        for index, (spectrum, basis) in enumerate(self._kernels):
+            energy = np.square(values @ basis).sum(axis=0)
+            variance = SCALES[:, None] * spectrum + ALPHA
+            total = -0.5 * (energy @ (1 / variance).T + homes * (np.log(variance).sum(axis=1) + points * np.log(2 * np.pi)))
+            best = max(best, (float(total.max()), index, float(SCALES[total.argmax()])))
+        _, index, scale = best
+        spectrum, basis = self._kernels[index]
+        along, variance = values @ basis, scale * spectrum + ALPHA
+        smooth, rough = LENGTHS_LONG if self._long else LENGTHS
+        likelihood = -0.5 * (along**2 / variance + np.log(2 * np.pi * variance)).sum(axis=1)
+        lengths = (smooth[index // len(rough)], rough[index % len(rough)])
+        return TrendFit(level, deviation, np.full(homes, index), np.full(homes, scale), likelihood, along,
+                        np.tile(lengths, (homes, 1)))
+
     def sample(self, fit: TrendFit, normal: np.ndarray, form: str = "joint") -> np.ndarray:
         """Trends (N, T) drawn from the fit with standard normals (N, T), of which joint forms use the first m.
 

@@ -180,7 +180,7 @@ def test_duplicates_after_conversion(write):
 def test_rows_that_share_their_times_are_not_thinned_out(write):
     hours = "".join(f"2024-01-{day:02d};{hour};0,{hour % 7 + 1}\n" for day in (1, 2, 3) for hour in range(1, 25))
     with pytest.raises(MeterFileError, match=r"60 of 72 rows repeat a time.*--time twice"):
-        read(write("Fecha;Hora;Consumo kWh\n" + hours), tz="Europe/Madrid", measure="interval")
+        read(write("Fecha;Turno;Consumo kWh\n" + hours), tz="Europe/Madrid", measure="interval")
     two = "start,kWh\n" + rows("2024-01-01", 60, [0.1, 0.4] * 12) + rows("2024-01-01", 60, [0.3, 0.2] * 12)
     with pytest.raises(MeterFileError, match="24 of 48 rows repeat a time"):
         read(write(two), tz="UTC", measure="interval")

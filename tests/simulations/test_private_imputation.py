@@ -103,7 +103,7 @@ def test_oracle_london_meets_the_reach(data_dir, tmp_path):
 def test_smoke_the_diffusion_over_it(tmp_path):
     study = replace(TOY, residual="tuned", pretrain_homes=10, pretrain_steps=3, pretrain_batch=16, tune_steps=2,
                     tune_batch=64, units=("window",), datasets=("simulated", "etth1"), objective_sets=())
-    finished = run(study, studies.Place("", str(tmp_path)))
+    finished = run(study, studies.Place(str(tmp_path), str(tmp_path)))
     tuned = finished.table[finished.table["method"] == cells.TUNED]
     assert len(tuned) >= 1
     assert (finished.folder / "residual" / "model.json").exists()

@@ -15,8 +15,9 @@ from fedenergy.households.readers.layout import POWER, UNITS, Layout, stamps
 from fedenergy.households.readers.readings import MeterFileError
 from fedenergy.households.readers.registers import MOST_FALLS, falls
 from fedenergy.households.readers.sheet import Sheet, number, unwrap
-from fedenergy.households.readers.stamps import date_orders
+from fedenergy.households.readers.stamps import begins, date_orders
 
+MOST_BELOW = 0.02  # of the rows; a stray negative reading is counted, not asked for
 FEW_FALLS = 0.01  # a register proposed without asking is reset hardly ever
 GUESSES_FROM = 20  # rows: fewer tell nothing about monotony
 
@@ -42,9 +43,14 @@ def fill(path: Path, sheet: Sheet, layout: Layout, evidence: dict, alternatives:
     """The layout with what the sample tells, and the questions that it leaves."""
     questions: list[Question] = []
     if not layout.channels:
-        numeric = [name for name in sheet.header if name not in layout.time]
-        questions.append(Question("--channel", f"Which column meters what? (columns: {', '.join(numeric[:12])})",
-                                  ("COLUMN=import", "COLUMN=export")))
+        if layout.label:
+            known = ", ".join(dict.fromkeys(repr(unwrap(text)[:40]) for text in sheet.column(layout.label)[:2_000]))[:300]
+            questions.append(Question("--channel", f"Which {layout.label} meters what? ({known})",
+                                      ("LABEL=import", "LABEL=export")))
+        else:
+            numeric = [name for name in sheet.header if name not in layout.time]
+            questions.append(Question("--channel", f"Which column meters what? (columns: {', '.join(numeric[:12])})",
+                                      ("COLUMN=import", "COLUMN=export")))
     keys = [(item.channel, item.register) for item in layout.channels]
     if twice := [item.column for item, key in zip(layout.channels, keys) if keys.count(key) > 1 and not layout.label]:
         names = ", ".join(repr(name[:30]) for name in twice[:6])
@@ -66,6 +72,7 @@ def fill(path: Path, sheet: Sheet, layout: Layout, evidence: dict, alternatives:
     layout = _unit(layout, evidence)
     layout = _measure(sheet, layout, wall if offset is None else wall - offset, evidence, alternatives, questions)
     layout = _stamp(sheet, layout, wall, evidence, alternatives, questions)
+    _signs(sheet, layout, evidence, questions)
     if layout.unit is None and not all(item.unit for item in layout.channels):
         told = _magnitude(sheet, layout, columns, wall)
         questions.append(Question("--unit", f"In what unit are the values?{told}", tuple(UNITS)[:2] + (
@@ -74,11 +81,12 @@ def fill(path: Path, sheet: Sheet, layout: Layout, evidence: dict, alternatives:
 
 
 def _dates(path: Path, sheet: Sheet, layout: Layout, evidence: dict, alternatives: dict, questions: list) -> Layout:
-    texts = list(dict.fromkeys(unwrap(text) for text in sheet.column(layout.time[0])))
+    cells = begins([unwrap(text) for text in sheet.column(layout.time[0])])
+    texts = list(dict.fromkeys(cells))
     orders = date_orders(texts)
     if not orders:
         first = date_orders(texts[:1])
-        for row, text in enumerate(map(unwrap, sheet.column(layout.time[0]))):
+        for row, text in enumerate(cells):
             if not date_orders([text]) or not set(first) & set(date_orders([text])):
                 raise MeterFileError(
                     path,
@@ -153,6 +161,8 @@ def _decimal(path: Path, sheet: Sheet, layout: Layout, columns: Iterable[str], e
 
 def _clock(sheet: Sheet, layout: Layout, wall: np.ndarray | None, offset: np.ndarray | None, evidence: dict,
            alternatives: dict, questions: list) -> Layout:
+    if layout.period:
+        offset = None
     if offset is not None and layout.dates == "epoch":
         evidence.setdefault("tz", []).append("an epoch counts in UTC")
         return replace(layout, tz=layout.tz or "UTC")
@@ -234,6 +244,20 @@ def _measure(
     return layout
 
 
+def _signs(sheet: Sheet, layout: Layout, evidence: dict, questions: list) -> None:
+    """A question where what is consumed or produced is below 0 in more than stray rows: the two netted, or one's sign."""
+    if layout.measure != "interval" or layout.decimal is None or layout.label or "declared" in evidence.get("channels", ()):
+        return
+    for item in layout.channels:
+        if item.column not in sheet.header or item.channel == "net":
+            continue
+        values = np.array([value for text in sheet.column(item.column) if (value := number(text, layout.decimal)) is not None])
+        below = int((np.nan_to_num(values) < 0).sum())
+        if below > max(2, MOST_BELOW * len(values)):
+            questions.append(Question("--channel", f"{item.column!r} is below 0 in {below:,} of {len(values):,} rows: import "
+                                      "less export, or another sign?", (f"'{item.column}=net'", f"'{item.column}=NAME'")))
+
+
 def _in_time(wall: np.ndarray) -> np.ndarray:
     """Rows in the order of time: the file's own, up or down, because an autumn hour comes twice; else sorted."""
     back = float((np.diff(wall) < 0).mean()) if len(wall) > 1 else 0.0
@@ -244,17 +268,21 @@ def _in_time(wall: np.ndarray) -> np.ndarray:
 
 def _movements(sheet: Sheet, layout: Layout, wall: np.ndarray) -> list[tuple[str, int, int, int]]:
     """(column, falls, rises, pairs) of every column that moves, in the order of time, meters apart."""
-    meters: dict[str, list[int]] = {}
-    for row, name in enumerate(sheet.column(layout.meter) if layout.meter else [""] * len(wall)):
+    meters: dict[tuple[str, str], list[int]] = {}
+    labels = [unwrap(text) for text in sheet.column(layout.label)] if layout.label else [""] * len(wall)
+    for row, name in enumerate(zip(sheet.column(layout.meter) if layout.meter else labels, labels)):
         meters.setdefault(name, []).append(row)
     found = []
     for item in layout.channels:
-        if item.column not in sheet.header:
+        column = layout.reading or item.column
+        if column not in sheet.header:
             continue
-        texts = sheet.column(item.column)
+        texts = sheet.column(column)
         values = np.array([value if (value := number(text, layout.decimal)) is not None else np.nan for text in texts])
         down = up = pairs = 0
-        for rows in meters.values():
+        for (_, label), rows in meters.items():
+            if layout.label and label != item.column:
+                continue
             part = values[rows][_in_time(wall[rows])]
             fallen, compared = falls(part)
             down, pairs = down + fallen, pairs + compared
@@ -274,12 +302,15 @@ def _stamp(
         return layout
     heading = " ".join(layout.time)
     for stamp, words in (
-        ("end", r"\b(end|until|ending|tot|bis|fine|fino)\b"),
-        ("start", r"\b(start|from|begin|beginning|van|inizio)\b"),
+        ("end", r"\b(end|until|ending|tot|bis|til|fine|fino|fin|hasta|ende|lõpp)\b"),
+        ("start", r"\b(start|from|begin|beginning|van|von|fra|desde|dal|inizio|inicio|d[ée]but|algus)\b"),
     ):
         if re.search(words, heading.replace("_", " "), re.IGNORECASE):
             evidence["stamp"] = [f"the heading {heading!r}"]
             return replace(layout, stamp=stamp)
+    if any(begins(texts := [unwrap(text) for text in sheet.column(name)]) != texts for name in layout.time):
+        evidence["stamp"] = ["each time is a range, whose start is read"]
+        return replace(layout, stamp="start")
     clock = np.unique(wall if wall is not None else [])
     if len(clock) > 1:
         gaps, times = np.unique(np.diff(clock), return_counts=True)

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from fedenergy.households.readers.columns import declared_channel, generic
 from fedenergy.households.readers.days import day_columns, read_days
 from fedenergy.households.readers.evidence import Question, fill
 from fedenergy.households.readers.greenbutton import read_green_button
-from fedenergy.households.readers.kinds import channel_of, recognise, unit_of
-from fedenergy.households.readers.layout import POWER, UNITS, Channel, Layout, check_layout, read_layout, stamp_row, stamps
+from fedenergy.households.readers.kinds import recognise
+from fedenergy.households.readers.layout import POWER, Channel, Layout, check_layout, read_layout, stamp_row, stamps
 from fedenergy.households.readers.nem12 import read_nem12
 from fedenergy.households.readers.readings import MeterFileError, Readings
-from fedenergy.households.readers.sheet import Sheet, encoding_of, head, number, read_sheet, unwrap
-from fedenergy.households.readers.stamps import date_orders, split
+from fedenergy.households.readers.sheet import Sheet, encoding_of, head, read_sheet
 
 SAMPLE_ROWS = 20_000
 SETTINGS = ("dates", "stamp", "tz", "unit", "measure", "decimal", "step")
@@ -104,18 +104,20 @@ def _table(path: Path, declared: Mapping[str, Any]) -> Proposal:
                                                f"{len(sheet.lines):,}{' (a sample)' if not sheet.complete else ''} rows, "
                                                f"{'a header' if sheet.named else 'no header'}"]}
     alternatives: dict[str, list[str]] = {}
-    known = recognise(sheet) if not {"time", "channel"} & set(declared) and declared.get("kind", "") != "table" else None
+    known = _known(sheet, declared)
     if declared.get("kind") not in (None, "table", known[0].kind if known else None):
         raise MeterFileError(path, f"--kind {declared['kind']}: it is no such file; it looks like "
                                    f"{known[0].kind if known else 'a table'}")
     if known and known[0].label and not sheet.complete:  # a label may come first near the end
         sheet = read_sheet(path, stamp_row, delimiter)
-        known = recognise(sheet)
+        known = _known(sheet, declared)
     if known:
         layout = known[0]
         evidence |= known[1]
+        if "channel" in declared:
+            layout = _relabelled(path, sheet, layout, declared["channel"], evidence)
     else:
-        layout = _generic(path, sheet, declared, evidence, alternatives)
+        layout = generic(path, sheet, declared, evidence, alternatives)
     answers = {name: declared[name] for name in ("dates", "stamp", "tz", "unit", "measure", "decimal") if name in declared}
     if "unit" in answers:
         layout = replace(layout, channels=tuple(replace(item, unit="") for item in layout.channels), unit_column="")
@@ -144,92 +146,34 @@ def _table(path: Path, declared: Mapping[str, Any]) -> Proposal:
                     {name: tuple(items) for name, items in alternatives.items()}, tuple(questions), layout)
 
 
+def _known(sheet: Sheet, declared: Mapping[str, Any]) -> Any:
+    """The kind that the headers tell, unless columns are declared; channels that are labels of a long kind are no columns."""
+    if "time" in declared or declared.get("kind", "") == "table":
+        return None
+    known = recognise(sheet)
+    if known and "channel" in declared and (
+            not known[0].label or any(text.rpartition("=")[0] in sheet.header for text in _texts(declared["channel"]))):
+        return None
+    return known
+
+
+def _texts(channel: Any) -> list[str]:
+    return [channel] if isinstance(channel, str) else [str(text) for text in channel]
+
+
+def _relabelled(path: Path, sheet: Sheet, layout: Layout, channel: Any, evidence: dict) -> Layout:
+    """A long kind with declared labels in place of, or beside, those that it knows."""
+    labels = sheet.column(layout.label)
+    found = {item.column: item for item in layout.channels}
+    found |= {item.column: item for text in _texts(channel) for item in [declared_channel(path, labels, text, layout.label)]}
+    evidence["channels"] = ["declared"]
+    return replace(layout, channels=tuple(found.values()))
+
+
 def _whole(path: Path, value: Any) -> int:
     if not re.fullmatch(r"\d{1,5}", str(value)):
         raise MeterFileError(path, f"--step {value!r} is no whole number of minutes")
     return int(value)
-
-
-def _generic(path: Path, sheet: Sheet, declared: Mapping[str, Any], evidence: dict, alternatives: dict) -> Layout:
-    """Columns of a table of no known kind: stamps, and channels by their headings."""
-    time = tuple([declared["time"]] if isinstance(declared.get("time"), str) else declared.get("time", ()))
-    for name in time:
-        sheet.column(name)
-    if not time:
-        time, others = _time_columns(path, sheet)
-        evidence["time"] = [f"{' and '.join(map(repr, time))} hold time stamps"]
-        if others:
-            alternatives["time"] = [f"--time {name!r}" for name in others]
-    if "channel" in declared:
-        texts = [declared["channel"]] if isinstance(declared["channel"], str) else declared["channel"]
-        parts = tuple(_declared_channel(path, sheet, text) for text in texts)
-        evidence["channels"] = ["declared"]
-    else:
-        numeric = [name for name in sheet.header if name not in time and _numeric(sheet, name)]
-        parts = tuple(found for name in numeric if (found := channel_of(name)))
-        if not parts and len(numeric) == 1:
-            parts = (Channel(numeric[0], "import", "", unit_of(numeric[0])),)
-            evidence["channels"] = [f"{numeric[0]!r} is the only column of numbers: taken for consumption"]
-        elif parts:
-            evidence["channels"] = ["by the headings"]
-            parts = _one_quantity(parts)
-        if left := [name for name in numeric if name not in {item.column for item in parts}]:
-            evidence["set aside"] = [f"{name!r}: no active electricity, or a part of what is read" for name in left]
-    return Layout("table", time, parts)
-
-
-def _one_quantity(parts: tuple[Channel, ...]) -> tuple[Channel, ...]:
-    """Without columns that repeat others: power beside energy, a total beside its registers."""
-    energy = tuple(item for item in parts if item.unit and item.unit not in POWER)
-    if energy and any(item.unit in POWER for item in parts):
-        parts = tuple(item for item in parts if item.unit not in POWER)
-    split_up = {item.channel for item in parts if item.register}
-    return tuple(item for item in parts if item.register or item.channel not in split_up
-                 or not re.search(r"(?i)\b(total|totaal|totale|gesamt|sum)\b", item.column))
-
-
-def _declared_channel(path: Path, sheet: Sheet, text: str) -> Channel:
-    """A channel of "COLUMN=import[:register[:unit]]"."""
-    column, mark, rest = str(text).rpartition("=")
-    parts = rest.split(":")
-    if not mark or not parts[0] or len(parts) > 3 or (len(parts) == 3 and parts[2] not in UNITS):
-        raise MeterFileError(
-            path, f"--channel {str(text)[:60]!r}: write COLUMN=import[:register[:unit]], unit one of {', '.join(UNITS)}"
-        )
-    sheet.column(column)
-    return Channel(column, parts[0], parts[1] if len(parts) > 1 else "", parts[2] if len(parts) > 2 else "")
-
-
-def _time_columns(path: Path, sheet: Sheet) -> tuple[tuple[str, ...], list[str]]:
-    found, clocks = [], []
-    for k, name in enumerate(sheet.header):
-        texts = [unwrap(text) for text in sheet.columns[k][:50]]
-        if all(date_orders([text]) for text in texts) and (k == 0 or not all(number(text, ".") is not None for text in texts)
-                                   or re.search(r"(?i)date|time|stamp|epoch|day|datum|data\b|fecha", name)):
-            found.append(name)
-        elif all(re.fullmatch(r"\d{1,2}:\d\d(:\d\d)?", text) for text in texts):
-            clocks.append(name)
-    if not found:
-        raise MeterFileError(
-            path, "no column holds time stamps in every row: declare --time COLUMN (and --dates)", sheet.lines[0]
-        )
-    begins = [name for name in found if re.search(r"(?i)start|from|begin|van|utc", name)]
-    best = (begins or found)[0]
-    texts = [unwrap(text) for text in sheet.column(best)[:50]]
-    chosen = (
-        (best, clocks[0])
-        if clocks and not any(split(text)[1] for text in texts) and "epoch" not in date_orders(texts)
-        else (best,)
-    )
-    return chosen, [name for name in found if name not in chosen]
-
-
-def _numeric(sheet: Sheet, name: str) -> bool:
-    texts = sheet.column(name)[:500]
-    values = [number(text, sign) for text in texts for sign in (".", ",")]
-    pairs = list(zip(values[::2], values[1::2]))
-    return all(left is not None or right is not None for left, right in pairs) and any(
-        value is not None and value == value for pair in pairs for value in pair)
 
 
 def read(path: Path | str, **declared: Any) -> Readings:

@@ -13,17 +13,29 @@ from fedenergy.households.readers.stamps import split
 Evidence = dict[str, list[str]]
 Found = tuple[Layout, Evidence]
 
-_SKIP = re.compile(r"(?i)gas|water|m3|m³|temp|volt|humid|reactive|kvar|kva\b|factor|frequency|hertz|intensity|ampere"
-                   r"|peak|currently|(?<![a-z])current(?![a-z])|momentan|instant|price|cost|tarif\b|co2|index_|total_act_power|invalid")
+_SKIP = re.compile(r"(?i)(?<![a-z])gas(?![a-z])|gas usage|naturgas|erdgas|aardgas|water(?!t)|wasser|m3|m³|therm|\bccf\b|\b[gm]j\b|temp|volt|humid"
+                   r"|reactive|reactiva|r[ée]active|reattiva|kvar|kva\b|factor|frequency|hertz|intensity|irradian|w/m|ampere|peak|currently"
+                   r"|(?<![a-z])current(?![a-z])|momentan|instant|price|preis|prijs|precio|cost|kosten|charge\b|\bimporte\b|\bimporto\b"
+                   r"|betrag|[€£$]|tarif\b|co2|index_|total_act_power|invalid|autocons|self.?cons|eigenverbr|zelfverbr"
+                   r"|\b(?:id|number|nummer|serial|account|contract|ean|nmi|mprn|mpan|cups|esiid|prm)\b")
 _EXPORT = re.compile(
-    r"(?i)return|export|inject|injectie|feed|terug|einspeis|immess|surplus|solar|\bpv\b|generat|produc|\b2\.8\.[0-9]"
+    r"(?i)return|retour|export|inject|injectie|feed|terug|tilbagel|einspeis|immess|surplus|vertid|excedent|\bAS[_ ]k?wh|oddan|dod[áa]v"
+    r"|\b2\.8\.[0-9]"
+)
+_GENERATION = re.compile(
+    r"(?i)solar|\bpv\b|photovolt|fotovolt|generat|generad|produc|produz|produktion|tootmi|opwek|erzeug|v[ýy]rob|wytw"
 )
 _IMPORT = re.compile(
-    r"(?i)import|offtake|afname|pr[ée]l[èe]v|preliev|consum|verbrui|verbrau|usage|bezug|deliver|energy|energia|electric|elektr"
-    r"|active|attiva|kwh|\bwh\b|power|load|grid|value|volume|\b1\.8\.[0-9]|curva"
+    r"(?i)import|offtake|afname|entnahme|pr[ée]l[èe]v|preliev|soutir|consum|consom|consumo|verbrui|verbrau|forbrug|förbruk|forbruk"
+    r"|kulutus|tarbi|fogyaszt|spotřeb|odběr|pobór|zużyc|usage|bezug|deliver|energy|energia|énergie|energie|electric|elektr|[ée]lectric"
+    r"|active|attiva|activa|kwh|(?<![a-z])wh(?![a-z])|power|puissance|leistung|watt|load|grid|value|volume|mængde|maengde|mengde"
+    r"|\bmenge|quantit|cantidad|kogus|\bwert\b|waarde|valeur|valor|warto[śs][ćc]|\b1\.8\.[0-9]|curva"
 )
-_UNIT = re.compile(r"(?<![A-Za-z])([Mm][Ww][Hh]|[Kk][Ww][Hh]|[Ww][Hh]|[Kk][Ww]|W)(?![A-Za-z])")
+_UNIT = re.compile(r"(?<![A-Za-z])([Mm][Ww][Hh]|[Kk][Ww][Hh]|[Ww][Hh]|[Kk][Ww]|W)(?![A-Za-z]|/m)")
+_SPELT = re.compile(r"(?i)(?<![a-z])(?:(k)(?:ilo)?)?w(?:att)?s?(?:[- ]?(h)(?:(?:ou)?rs?|s)?)?(?![a-z])|(watt)age")
 _REGISTER = (
+    (re.compile(r"(?i)heures? pleines|\bHP[HB]?\b"), "day"),
+    (re.compile(r"(?i)heures? creuses|\bHC[HB]?\b"), "night"),
     (re.compile(r"(?i)\bT1\b|\btari?ff? ?1|\bElectricity 1\b|delivered_1|returned_1|[12]\.8\.1\b|\blow tariff"), "t1"),
     (re.compile(r"(?i)\bT2\b|\btari?ff? ?2|\bElectricity 2\b|delivered_2|returned_2|[12]\.8\.2\b|normal tariff"), "t2"),
     (re.compile(r"(?i)\b(?:day|dag|jour|peak)\b"), "day"),
@@ -40,20 +52,27 @@ def unit_of(text: str) -> str:
 
     >>> unit_of("KWH/hh (per half hour)"), unit_of("Active energy Wh (A)"), unit_of("Volume")
     ('kWh', 'Wh', '')
+    >>> unit_of("Main (kWatts)"), unit_of("Home (kWhs)"), unit_of("energy in kilowatt-hours"), unit_of("Avg Wattage")
+    ('kW', 'kWh', 'kWh', 'W')
     """
-    match = _UNIT.search(text)
-    return _UNITS[match[1].lower()] if match else ""
+    if match := _UNIT.search(text):
+        return _UNITS[match[1].lower()]
+    match = next((found for found in _SPELT.finditer(text) if len(found[0]) > 2), None)
+    return f"{'k' * bool(match[1])}W{'h' * bool(match[2])}" if match else ""
 
 
 def channel_of(name: str) -> Channel | None:
     """What a heading meters; None for what is no active electricity (gas, voltage, prices) or names nothing known.
+
+    What is produced is "generation", which is not what was fed into the grid ("export").
 
     >>> channel_of("Electricity 2 Returned (Dutch Users: Normal Tariff)")
     Channel(column='Electricity 2 Returned (Dutch Users: Normal Tariff)', channel='export', register='t2', unit='')
     """
     if _SKIP.search(name):
         return None
-    channel = "export" if _EXPORT.search(name) else "import" if _IMPORT.search(name) else ""
+    channel = "export" if _EXPORT.search(name) else "generation" if _GENERATION.search(name) else \
+        "import" if _IMPORT.search(name) else ""
     if not channel:
         return None
     register = next((label for pattern, label in _REGISTER if pattern.search(name)), "")
@@ -189,6 +208,8 @@ def _dsmr_reader(sheet: Sheet) -> Found | None:
 
 
 def _home_assistant(sheet: Sheet) -> Found | None:
+    if {"statistic_id", "sum"} <= set(sheet.header):
+        return _home_statistics(sheet)
     if not {"entity_id", "state", "last_changed"} <= set(sheet.header):
         return None
     parts = []
@@ -208,6 +229,25 @@ def _home_assistant(sheet: Sheet) -> Found | None:
         "kind": ["columns entity_id, state, last_changed: Home Assistant's history"],
         "measure": ["an energy sensor's state is a register (total_increasing); declare --measure interval otherwise"],
     }
+
+
+def _home_statistics(sheet: Sheet) -> Found | None:
+    stamp = next((name for name in ("start", "start_ts", "start_time") if name in sheet.header), "")
+    parts = []
+    for label in _labels(sheet, "statistic_id"):
+        if found := channel_of(label.replace("_", " ")):
+            parts.append(Channel(label, found.channel, label.removeprefix("sensor."), found.unit))
+    if not stamp:
+        return None
+    units = _labels(sheet, "unit_of_measurement") if "unit_of_measurement" in sheet.header else []
+    layout = Layout("home-assistant", (stamp,), tuple(parts), measure="register", label="statistic_id", reading="sum",
+                    any_label=True, late=True, unit=unit_of(units[0]) or None if len(units) == 1 else None,
+                    unit_column="unit_of_measurement" if len(units) > 1 else "")
+    return layout, {
+        "kind": [f"columns statistic_id, {stamp}, sum: Home Assistant's long-term statistics"],
+        "measure": ["sum counts up; a row holds it as it was at the end of the hour that its stamp begins"],
+        "tz": ["Home Assistant stores UTC; an export may not: declare what it is"],
+    } | ({"unit": ["column 'unit_of_measurement'"]} if units else {})
 
 
 def _metern(sheet: Sheet) -> Found | None:
@@ -233,6 +273,10 @@ def _days(sheet: Sheet) -> Found | None:
             r"^(tipo|type|magnitude|register|misura|channel|grandezza)",
         )
     )
+    if not label:  # several rows of one day, told apart by what they meter
+        days = sheet.column(date)
+        label = next((name for name in others if name not in (date, meter) and 2 <= len(words := _labels(sheet, name)) <= 12
+                      and all(map(channel_of, words)) and len(set(zip(days, sheet.column(name)))) > len(set(days))), "")
     parts = (
         tuple(found for text in _labels(sheet, label) if (found := channel_of(text)))
         if label

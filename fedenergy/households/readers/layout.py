@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from fedenergy.households.readers.periods import period_offsets
 from fedenergy.households.readers.readings import MeterFileError, Readings, Stream, assemble
 from fedenergy.households.readers.registers import differences
 from fedenergy.households.readers.sheet import Sheet, numbers, read_sheet, unwrap
-from fedenergy.households.readers.stamps import StampParser, to_utc, zone_of
+from fedenergy.households.readers.stamps import StampParser, begins, to_utc, zone_of
 
 UNITS = {"kWh": 1.0, "Wh": 0.001, "MWh": 1_000.0, "kW": 1.0, "W": 0.001}
 POWER = ("kW", "W")
@@ -56,13 +57,15 @@ class Layout:
     unit_column: str = ""
     delimiter: str = ""
     any_label: bool = False  # labels without a channel of their own are set aside, not refused
+    period: str = ""  # the column that numbers the intervals of a day, from 0 or 1
+    late: bool = False  # a register's stamp names the interval at whose end it was read
 
 
 def stamp_row(row: Sequence[str]) -> bool:
     """Whether a row of text holds a time stamp and, in another cell, a number or a missing one."""
     from fedenergy.households.readers.sheet import number
 
-    cells = [unwrap(cell) for cell in row]
+    cells = [begins([unwrap(cell)])[0] for cell in row]
     stamped = [k for k, cell in enumerate(cells) if _is_stamp(cell)]
     return bool(stamped) and any(number(cell, sign) is not None for k, cell in enumerate(cells) if k != stamped[0]
                                  for sign in ".,")
@@ -114,11 +117,11 @@ def read_layout(path: Path, layout: Layout) -> Readings:
 def stamps(sheet: Sheet, layout: Layout) -> tuple[np.ndarray, np.ndarray | None]:
     """((rows,) wall seconds, (rows,) UTC offsets or None where the stamps carry none)."""
     parser = StampParser(layout.dates)
-    columns = [sheet.column(name) for name in layout.time]
+    columns = [begins([unwrap(text) for text in sheet.column(name)]) for name in layout.time]
     wall, offset, bare = np.zeros(len(sheet.lines), np.int64), np.zeros(len(sheet.lines), np.int64), None
     for row, cells in enumerate(zip(*columns)):
         try:
-            wall[row], found = parser.parse(unwrap(cells[0]), unwrap(cells[1]) if len(cells) > 1 else None)
+            wall[row], found = parser.parse(cells[0], cells[1] if len(cells) > 1 else None)
         except ValueError as error:
             raise MeterFileError(sheet.path, error, sheet.lines[row]) from None
         if bare is None:
@@ -126,6 +129,8 @@ def stamps(sheet: Sheet, layout: Layout) -> tuple[np.ndarray, np.ndarray | None]
         if bare != (found is None):
             raise MeterFileError(sheet.path, "some stamps carry a UTC offset and some do not", sheet.lines[row])
         offset[row] = found or 0
+    if layout.period:
+        return period_offsets(sheet, wall, sheet.column(layout.period), layout.tz)
     return wall, None if bare else offset
 
 
@@ -156,6 +161,9 @@ def _foreign(sheet: Sheet, layout: Layout, counts: dict[str, int], notes: list[s
 
 def _utc(path: Path, layout: Layout, wall: np.ndarray, offset: np.ndarray | None, nominal: int) -> tuple:
     """Beginnings in UTC of one register's rows in file order: (utc, real, counts)."""
+    if layout.late:
+        utc, real, found = _utc(path, replace(layout, late=False), wall, offset, nominal)
+        return utc + nominal * 60, real, found
     if offset is not None:
         shift = nominal * 60 if layout.stamp == "end" and layout.measure == "interval" else 0
         return wall - offset - shift, np.ones(len(wall), bool), {}

@@ -25,7 +25,7 @@ MOST_CONFLICTS = 0.3
 COUNT_NAMES = ("rows", "missing", "null_text", "duplicates", "conflicts", "off_grid", "gaps", "gap_runs", "zero_run",
                "flat_run", "negative", "implausible", "unit_jumps", "substituted", "estimated", "questionable",
                "nonexistent_local", "dst_repeated", "dst_single", "swap_suspect", "register_reset", "register_rollover",
-               "across_gaps", "blank_lines", "preamble_lines", "set_aside", "multiplier_conflict", "unsorted")
+               "across_gaps", "blank_lines", "preamble_lines", "footer_lines", "set_aside", "multiplier_conflict", "unsorted")
 
 
 class MeterFileError(ConfigError, ValueError):
@@ -190,7 +190,7 @@ def _judge(path: Path, stream: Stream, zone: str, step: int) -> tuple[pd.DataFra
                "gap_runs": int((holes > 0).sum())}
     power = np.abs(kwh) * 60 / step
     high = np.nan_to_num(power) > MAX_HOME_KW
-    if high.sum() > max(MOST_IMPLAUSIBLE * len(kwh), 0) and stream.channel in ("import", "export", "net") and (
+    if high.sum() > max(MOST_IMPLAUSIBLE * len(kwh), 0) and stream.channel in ("import", "export", "net", "generation") and (
             high.mean() > 0.5 or high.sum() > 20):
         worst = int(np.nanargmax(power))
         raise MeterFileError(

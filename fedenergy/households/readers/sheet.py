@@ -20,10 +20,15 @@ import numpy as np
 
 from fedenergy.households.readers.readings import MeterFileError
 
+MOST_DATED_PREAMBLE = 2
 MAX_BYTES, MAX_LINE, MAX_ROWS, MAX_COLUMNS = 1 << 29, 1 << 17, 5_000_000, 2_000
 OPEN = {".xz": lzma.open, ".gz": gzip.open}
 MISSING = frozenset(("", "?", "null", "na", "n/a", "nan", "none", "-", "--", "unavailable", "unknown", "missing", "#n/a"))
 DELIMITERS = (";", "\t", ",", "|")
+_UNIT_CELL = re.compile(r"(?i)[(\[]?(?:[km]?wh?s?|k?va(?:r)?h?|m?[va]|k?hz|%|°? ?[cf]|m3|m³|eur|€|£|\$|ct|min|s|h|-)?[)\]]?")
+_CLOCK_CELL = re.compile(r"[A-Z][A-Za-z]+/[A-Z][A-Za-z_]+.*|[dDmMyYhHsSjJtT:./ -]{5,24}|(?:UTC|GMT|CET)\S*|")
+_FOOTER = re.compile(r"(?i)\W*(?:grand |sub)?(?:totals?|totaal|totale|totaux|gesamt|summe|sums?|suma|somme|som|average|mean|"
+                     r"gemiddelde?|moyenne|mittelwert|durchschnitt|celkem|razem|yhteensä|i alt|kokku)\b")
 _PLAIN = re.compile(r"[+-]?(?:\d{1,18}(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")
 _GROUPED = {",": re.compile(r"[+-]?[1-9]\d{0,2}(?:[.\u00a0' ]\d{3})+(?:,\d*)?"),
             ".": re.compile(r"[+-]?[1-9]\d{0,2}(?:[,\u00a0' ]\d{3})+(?:\.\d*)?")}
@@ -113,7 +118,8 @@ def read_sheet(path: Path, is_data, delimiter: str = "", limit: int = MAX_ROWS) 
     """The file's table.
 
     is_data  row -> bool: whether a row is the first reading; the row before it, if as long, is the header, and what
-             stands above is a preamble (counted)
+             stands above is a preamble (counted). A row of units under the header joins it. A line of totals ends the
+             readings (counted)
     limit    rows to read at most (a sample); a file of more than MAX_ROWS raises MeterFileError
     """
     encoding = encoding_of(path)
@@ -126,7 +132,7 @@ def read_sheet(path: Path, is_data, delimiter: str = "", limit: int = MAX_ROWS) 
     reader = csv.reader(lines_of(path, encoding), delimiter=delimiter)
     columns: list[list[str]] = []
     shared: list[dict[str, str]] = []
-    lines, above, blank, complete, trailing = [], [], 0, True, False
+    lines, above, blank, complete, trailing, footer = [], [], 0, True, False, 0
     try:
         for row in reader:
             if not row or not any(cell.strip() for cell in row):
@@ -145,6 +151,20 @@ def read_sheet(path: Path, is_data, delimiter: str = "", limit: int = MAX_ROWS) 
                 if width > MAX_COLUMNS:
                     raise MeterFileError(path, f"{width} columns: more than {MAX_COLUMNS}", reader.line_num)
                 columns, shared = [[] for _ in range(width)], [{} for _ in range(width)]
+            if _FOOTER.match(next(cell for cell in row if cell.strip())) and not is_data(row):
+                footer += 1
+                continue
+            if footer and not is_data(row):
+                footer += 1
+                continue
+            if footer:
+                raise MeterFileError(path, "readings go on after a line of totals: is it a second table in one file?",
+                                     reader.line_num)
+            if len(lines) <= MOST_DATED_PREAMBLE and _titles(row) and not is_data(row) and (
+                    len(row) != width or not above or len(above[-1]) != width or not _titles(above[-1])):
+                above += [[column[k] for column in columns] for k in range(len(lines))] + [row]
+                columns, lines, trailing = [], [], False  # what had a date was about the file
+                continue
             if trailing and len(row) == width + 1 and not row[-1].strip():
                 row = row[:-1]
             if len(row) != width:
@@ -164,13 +184,40 @@ def read_sheet(path: Path, is_data, delimiter: str = "", limit: int = MAX_ROWS) 
         raise MeterFileError(
             path, "no row of a time stamp and numbers: it is no meter file, or declare --dates and --delimiter"
         )
-    titled = bool(above) and len(above[-1]) == width
-    header = _unique([cell.strip().removeprefix("\ufeff") for cell in above[-1]]) if titled else \
-        tuple(f"column {k + 1}" for k in range(width))
-    counts = {"blank_lines": blank, "preamble_lines": len(above) - titled}
+    titled = int(bool(above) and len(above[-1]) == width)
+    names = [cell.strip().removeprefix("\ufeff") for cell in above[-1]] if titled else []
+    if titled and len(above) > 1 and len(above[-2]) == width and _units(names, [column[0] for column in columns], is_data):
+        names, titled = _joined(above, names, width)
+    header = _unique(names) if titled else tuple(f"column {k + 1}" for k in range(width))
+    counts = {"blank_lines": blank, "preamble_lines": len(above) - titled, "footer_lines": footer}
     return Sheet(path, header, titled, tuple(columns), lines, delimiter, encoding, complete,
                  {name: value for name, value in counts.items() if value},
                  tuple(" ".join(row).strip() for row in above[:len(above) - titled]))
+
+
+def _titles(row: Sequence[str]) -> bool:
+    """Whether a row could be a header: several cells, none of them empty or a number."""
+    return len(row) > 1 and all(cell.strip() and number(cell, ".") is None and number(cell, ",") is None for cell in row)
+
+
+def _units(cells: Sequence[str], first: Sequence[str], is_data) -> bool:
+    """Whether the row between the header and the first reading names units: blank, a zone or a format above stamps."""
+    energy = False
+    for cell, value in zip(cells, first):
+        stamp = is_data([value, "0"])
+        if not (_CLOCK_CELL if stamp else _UNIT_CELL).fullmatch(cell):
+            return False
+        energy = energy or (not stamp and re.fullmatch(r"(?i)[(\[]?[km]?wh?s?[)\]]?", cell) is not None)
+    return energy
+
+
+def _joined(above: Sequence[Sequence[str]], units: Sequence[str], width: int) -> tuple[list[str], int]:
+    """(headings with their units, header rows used); a third row on top joins where the second repeats itself."""
+    names, used = [cell.strip() for cell in above[-2]], 2
+    filled = [name for name in names if name]
+    if len(above) > 2 and len(above[-3]) == width and (len(set(filled)) < len(filled) or not names[0]):
+        names, used = [f"{top.strip()} {name}".strip() for top, name in zip(above[-3], names)], 3
+    return [f"{name} ({unit.strip('()[] ')})" if unit.strip("()[] ") else name for name, unit in zip(names, units)], used
 
 
 def _unique(names: Sequence[str]) -> tuple[str, ...]:

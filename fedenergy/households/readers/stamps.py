@@ -11,11 +11,15 @@ import numpy as np
 import pandas as pd
 
 ORDERS = ("ymd", "dmy", "mdy", "epoch")
+MOST_OFFSETS = 3  # more UTC offsets than a clock with summer time has: the second half of a range
 YEARS = range(1990, 2101)
 _YMD = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})")
 _XXY = re.compile(r"(\d{1,2})([-/. ])(\d{1,2})\2(\d{4}|\d{2})")
 _COMPACT = re.compile(r"(\d{4})(\d\d)(\d\d)")
 _NAMED = re.compile(r"(\d{1,2})[- ]([A-Za-z]{3})[A-Za-z]*[- ](\d{4}|\d{2})")
+_NAMED_US = re.compile(r"([A-Za-z]{3})[A-Za-z]*\.? (\d{1,2}),? (\d{4})")
+_RANGE = re.compile(r"(.*?\d(?:\s?[AaPp]\.?[Mm]\.?)?)(?:\s*\b(?:to|until|bis|tot|til|do)\b\s*|\s*[\u2013\u2014]\s*|\s+-\s+|"
+                    r"(?<=\d\d:\d\d)-(?=\d\d?:\d\d))(\d.*)")
 _MONTHS = {
     name: k + 1
     for k, name in enumerate(["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"])
@@ -23,6 +27,7 @@ _MONTHS = {
 _CLOCK = re.compile(
     r"(\d{1,2})[:.]?(\d\d)(?:[:.]?(\d\d)(?:[.,]\d{1,9})?)?\s*([AaPp]\.?[Mm]\.?)?\s*(Z|UTC|GMT|[+-]\d\d:?\d\d|[+-]\d\d)?"
 )
+_OFFSET = re.compile(r"-\d\d:\d\d")
 _EPOCH = re.compile(r"\d{10}(?:\d{3})?(?:\.\d+)?")
 _FIXED = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2}):?(\d\d)?")
 
@@ -57,9 +62,28 @@ def split(text: str) -> tuple[str, str]:
             return date, clock.strip()
     if text.isdecimal() and len(text) in (12, 14) and text[:2] in ("19", "20"):
         return text[:8], text[8:]
-    if match := _NAMED.match(text):
-        return match[0], text[match.end():].strip()
+    if match := _NAMED.match(text) or _NAMED_US.match(text):
+        return match[0], text[match.end():].removeprefix(",").strip()
     return text, ""
+
+
+def begins(texts: Sequence[str]) -> list[str]:
+    """Stamps or clock times whose every text is a range, "00:00-00:15" or "... to ...", cut to where each begins.
+
+    A hyphen before a UTC offset is told from a range by the few offsets that a clock has.
+
+    >>> begins(["2024-01-01 00:00 to 2024-01-01 01:00"]), begins(["00:00-05:00", "01:00-05:00"])
+    (['2024-01-01 00:00'], ['00:00-05:00', '01:00-05:00'])
+    """
+    if not texts or not _RANGE.fullmatch(texts[0].strip()):
+        return list(texts)
+    found = {text: _RANGE.fullmatch(text.strip()) for text in dict.fromkeys(texts)}
+    if not all(found.values()):
+        return list(texts)
+    offsets = {match[2] for match in found.values() if _OFFSET.fullmatch(match[0][match.end(1):])}
+    if offsets and len(offsets) < MOST_OFFSETS:
+        return list(texts)
+    return [found[text][1] for text in texts]
 
 
 def day_of(text: str, order: str) -> int:
@@ -76,6 +100,10 @@ def day_of(text: str, order: str) -> int:
         if match[2].lower() not in _MONTHS:
             raise ValueError(f"date {text[:30]!r} names no month")
         year, month, day = int(match[3]), _MONTHS[match[2].lower()], int(match[1])
+    elif match := _NAMED_US.fullmatch(text):
+        if match[1].lower() not in _MONTHS:
+            raise ValueError(f"date {text[:30]!r} names no month")
+        year, month, day = int(match[3]), _MONTHS[match[1].lower()], int(match[2])
     elif (match := _XXY.fullmatch(text)) and order in ("dmy", "mdy"):
         first, second, year = int(match[1]), int(match[3]), int(match[4])
         day, month = (first, second) if order == "dmy" else (second, first)
