@@ -39,16 +39,16 @@ def check_training(label: str, strategy: Any, trust: str, task: Any, kind: str) 
     """ConfigError where a strategy and a query do not fit: models travel in the open, and only where they are asked for."""
     only = getattr(strategy, "kinds", None)
     if only is not None and kind not in only:
-        raise ConfigError(f"[[strategy]] {label} answers queries of kind {', '.join(only)} only, not {kind}: leave it out, or "
-                          f'set [task] and [query] kind = "{only[0]}"')
+        raise ConfigError(f"[[strategy]] {label} takes queries of kind {', '.join(only)} only, not {kind}: leave it out, or "
+                          f'set [query] kind = "{only[0]}" and a task that trains')
     if not trains(kind):
         return
     if getattr(task, "trains", None) != kind:
         fits = f'set [query] kind = "{task.trains}"' if hasattr(task, "trains") else "a study does not train this task"
         raise ConfigError(f'[query] kind = "{kind}" trains no model with the task {type(task).__name__}: {fits}')
     if trust != OPEN:
-        raise ConfigError(f"[[strategy]] {label} has trust {trust}, and un-noised models travel under trust open only: write "
-                          'trust = "open" in its table, and oracle = true')
+        raise ConfigError(f"[[strategy]] {label} has trust {trust}, and un-noised models travel under trust open only: "
+                          'write trust = "open" in its table, and oracle = true')
 
 
 class Training:

@@ -81,7 +81,7 @@ def train_one(home: Local, rate: float, proximal: float = 0.0) -> dict[str, np.n
 
     with _one_thread():
         start = _tensors(home.weights)
-        control = _tensors(home.control) if home.control is not None else {name: torch.zeros_like(start[name]) for name in NAMES}
+        control = _tensors(home.control or {name: np.zeros_like(home.weights[name]) for name in NAMES})
         now, gradient = dict(start), torch.func.grad(_loss)
         for x, y in zip(torch.from_numpy(home.x), torch.from_numpy(home.y), strict=True):
             slope = gradient(now, x, y)

@@ -1,4 +1,4 @@
-"""A home's record as rows of a regression: lags and the clock in, the next hour's energy out; the last days are for tests."""
+"""A home's record as rows of a regression: lags and the clock in, the next step's energy out; the last days test."""
 
 from __future__ import annotations
 

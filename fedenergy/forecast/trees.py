@@ -92,8 +92,8 @@ class ForecastTrees:
     def check_arrays(self, arrays: Mapping[str, np.ndarray], population: Population) -> None:
         """ValueError unless arrays are the bytes of one model."""
         if set(arrays) != {MODEL} or arrays[MODEL].dtype != np.uint8 or arrays[MODEL].ndim != 1:
-            raise ValueError(f'it returned {[(name, str(a.dtype), a.shape) for name, a in arrays.items()]}: one array "0" of '
-                             "uint8, a model's bytes, is expected. Trees are for FedXgbBagging and FedXgbCyclic")
+            raise ValueError(f'it returned {[(name, str(a.dtype), a.shape) for name, a in arrays.items()]}: one array "0" '
+                             "of uint8, a model's bytes, is expected. Trees are for FedXgbBagging and FedXgbCyclic")
         if arrays[MODEL].size:
             try:
                 json.loads(arrays[MODEL].tobytes())

@@ -6,11 +6,12 @@ from importlib import import_module
 from typing import Any
 
 _HOME = {
-    "AdaLNBound": "limits", "CrossAttentionBound": "limits", "bound": "bound", "diagnose": "diagnose",
-     "DPSGD": "dpsgd", "DiT": "dit", "DiTConfig": "dit", "Filled": "sample", "LearnedConfig": "learned",
-    "Masks": "masks", "Model": "model", "Objective": "objective", "Windows": "task", "blocks": "masks", "cut": "task",
-    "dp_gp": "dp_gp", "errors": "task", "fill": "sample", "fill_with": "baselines", "join": "task", "mixed": "masks",
-    "outage": "masks", "points": "masks", "runs": "masks", "split": "task", "suffix": "masks", "train": "training",
+    "AdaLNBound": "limits", "CrossAttentionBound": "limits", "DPSGD": "dpsgd", "DiT": "dit", "DiTConfig": "dit",
+    "Filled": "sample", "LearnedConfig": "learned", "Masks": "masks", "Model": "model", "Objective": "objective",
+    "Windows": "task", "blocks": "masks", "bound": "bound", "cut": "task", "default": "default", "diagnose": "diagnose",
+    "dp_gp": "dp_gp", "errors": "task", "fill": "sample", "fill_with": "baselines", "join": "task",
+    "kriging": "kriging", "mixed": "masks", "outage": "masks", "points": "masks", "runs": "masks", "split": "task",
+    "suffix": "masks", "train": "training",
 }
 
 __all__ = sorted(_HOME)

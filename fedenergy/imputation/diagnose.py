@@ -289,7 +289,7 @@ def _losses(model: Model, objective: Any, windows: Windows, observed: np.ndarray
     inputs = model.prepare(windows, observed).to(a.device)
     known = torch.from_numpy(windows.known).to(a.device)
     whole = single(np.nan_to_num(setup.scale.normal(windows.values))).to(a.device)
-    x0 = torch.where(known, (whole - inputs.base) / setup.residual_scale, 0.0)
+    x0 = torch.where(known, (whole - inputs.base) / inputs.unit, 0.0)
     counted = known & (inputs.mask < 0.5) if objective.loss_on == "missing" else known
     time, eps = torch.from_numpy(t).to(a.device), torch.from_numpy(noise).to(a.device)
     kept = a[time]

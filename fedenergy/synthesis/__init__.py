@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-_HOME = {"DEFAULT": "components", "Recipe": "components", "SOURCE": "components", "Synthetic": "generate",
-         "Synthesise": "task", "fit_private": "private", "judge": "judging", "panel": "intake", "promise": "private",
-         "sample_private": "private", "synthesise": "generate"}
+_HOME = {
+    "DEFAULT": "components", "Plan": "stream", "Recipe": "components", "SOURCE": "components", "Synthesise": "task",
+    "Synthetic": "generate", "canaries": "judge_canaries", "fit_private": "private", "judge": "judging",
+    "panel": "intake", "promise": "private", "sample_private": "private", "synthesise": "generate", "write": "outputs",
+}
 
 __all__ = sorted(_HOME)
 

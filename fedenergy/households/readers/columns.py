@@ -172,9 +172,7 @@ def _time_columns(path: Path, sheet: Sheet) -> tuple[tuple[str, ...], list[str]]
         elif all(_CLOCK.fullmatch(text) for text in texts):
             clocks.append(name)
     if not found:
-        raise MeterFileError(
-            path, "no column holds time stamps in every row: declare --time COLUMN (and --dates)", sheet.lines[0]
-        )
+        raise _no_stamps(path, sheet)
     starts = [name for name in found if re.search(
         r"(?i)start|begin|utc|\b(?:from|van|von|dal|desde|de|fra|od|algus|d[ée]but|inicio|inizio)\b", name.replace("_", " "))]
     best = (starts or found)[0]
@@ -185,6 +183,17 @@ def _time_columns(path: Path, sheet: Sheet) -> tuple[tuple[str, ...], list[str]]
         else (best,)
     )
     return chosen, [name for name in found if name not in chosen]
+
+
+def _no_stamps(path: Path, sheet: Sheet) -> MeterFileError:
+    """The error of a table without a column of stamps: at the first row that breaks the column nearest to being one."""
+    good = [[bool(date_orders(begins([unwrap(text)]))) for text in column[:50]] for column in sheet.columns]
+    best = max(range(len(good)), key=lambda k: sum(good[k]))
+    if sum(good[best]) * 2 > len(good[best]):
+        row = good[best].index(False)
+        return MeterFileError(path, f"{sheet.header[best]} = {sheet.columns[best][row][:30]!r} is no time stamp, as the rows "
+                                    "above have: a second table in one file? Else declare --time COLUMN", sheet.lines[row])
+    return MeterFileError(path, "no column holds time stamps in every row: declare --time COLUMN (and --dates)", sheet.lines[0])
 
 
 def _numeric(sheet: Sheet, name: str) -> bool:

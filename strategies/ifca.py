@@ -1,0 +1,102 @@
+"""Ifca: several forecasters at once; each home trains the one that fits it best, so homes of like habits find together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg
+
+from fedenergy.federation import records
+from fedenergy.ids import stream
+
+CLUSTER = "cluster"  # the metric with which a home says which model it chose
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def spread_out(model: Arrays, clusters: int, spread: float, seed: int) -> dict[str, np.ndarray]:
+    """k copies of a model (k, ...), each with its own noise: where the clusters start.
+
+    spread  standard deviation of the noise; the first copy has none
+
+    >>> spread_out({"w": np.zeros(3)}, clusters=2, spread=0.1, seed=0)["w"].shape
+    (2, 3)
+    """
+    draw = stream(seed, "ifca init")
+    found = {}
+    for name, values in sorted(model.items()):
+        noise = draw.normal(0.0, spread, (clusters, *values.shape))
+        noise[0] = 0.0
+        found[name] = values + noise
+    return {name: found[name] for name in model}
+
+
+def per_cluster(models: Arrays, trained: Sequence[Arrays], chosen: Sequence[int]) -> dict[str, np.ndarray]:
+    """Each of the k models (k, ...) as the mean of those that its homes trained; one that nobody chose stays.
+
+    >>> per_cluster({"w": np.array([[0.0], [5.0]])}, [{"w": np.ones(1)}, {"w": np.full(1, 3.0)}], [0, 0])
+    {'w': array([[2.],
+           [5.]])}
+    """
+    found = {name: np.array(values, np.float64) for name, values in models.items()}
+    for k in sorted(set(chosen)):
+        mine = [one for one, at in zip(trained, chosen, strict=True) if at == k]
+        for name in found:
+            found[name][k] = np.mean([one[name] for one in mine], axis=0)
+    return found
+
+
+class Ifca(FedAvg):
+    """Training, trust open. Source: Ghosh et al. 2020 (arXiv:2006.04088), Algorithm 1 with model averaging.
+
+    clusters        k models; each home trains, and is judged by, the one with the least loss on its own training rows
+    spread, seed    noise that tells the k models apart before the first round
+    fraction_train  share of the homes asked in each round
+    Guarantee: none (epsilon infinite); which model a home chose is visible too.
+    """
+
+    trust = "open"
+    returns = "state"
+    kinds = ("train.forecast",)
+
+    def __init__(self, clusters: int = 3, spread: float = 0.3, seed: int = 0, fraction_train: float = 1.0) -> None:
+        if type(clusters) is not int or not 1 <= clusters <= 100:
+            raise ValueError(f"Ifca: clusters = {clusters!r} is not a whole number from 1 to 100")
+        for name, value, most in (("spread", spread, 1e3), ("fraction_train", fraction_train, 1.0)):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
+                raise ValueError(f"Ifca: {name} = {value!r} is not a number above 0, at most {most:g}")
+        if type(seed) is not int or seed < 0:
+            raise ValueError(f"Ifca: seed = {seed!r} is not a whole number of at least 0")
+        super().__init__(fraction_train=float(fraction_train), min_train_nodes=1, min_evaluate_nodes=1,
+                         min_available_nodes=1)
+        self.clusters, self.spread, self.seed = clusters, float(spread), seed
+        self.models: dict[str, np.ndarray] = {}
+
+    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord,
+                        grid: Grid) -> Iterable[Message]:
+        """All models to every home that is asked."""
+        if not self.models:
+            self.models = spread_out({name: array.numpy() for name, array in arrays.items()}, self.clusters, self.spread,
+                                     self.seed)
+        return super().configure_train(server_round, _record(self.models), config, grid)
+
+    def aggregate_train(self, server_round: int,
+                        replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """The k models, (k, ...) each."""
+        valid, _ = self._check_and_log_replies(list(replies), is_train=True)
+        if not valid:
+            return None, None
+        trained = [{name: array.numpy() for name, array in reply.content[records.ARRAYS].items()} for reply in valid]
+        chosen = [int(reply.content[records.METRICS][CLUSTER]) for reply in valid]
+        if not all(0 <= k < self.clusters for k in chosen):
+            raise ValueError(f"a home chose a model that was not offered: there are {self.clusters}")
+        self.models = per_cluster(self.models, trained, chosen)
+        metrics = self.train_metrics_aggr_fn([reply.content for reply in valid], self.weighted_by_key)
+        return _record(self.models), metrics
+
+
+def _record(models: Arrays) -> ArrayRecord:
+    return ArrayRecord({name: Array(values) for name, values in models.items()})
