@@ -45,8 +45,12 @@ def synthesise(
     from fedenergy.progress import open_progress
 
     population, plan = read_config(config, data)
-    from fedenergy.federation.streaming import stream_homes
+    from fedenergy.federation.streaming import check_file, stream_homes
 
+    try:
+        check_file(out, form)
+    except ValueError as error:
+        raise ConfigError(f"--out, --format: {error}") from error
     try:
         with closing(open_progress()) as progress:
             done = stream_homes(population, plan, homes, out, seed=seed, workers=workers, form=form, address=address,

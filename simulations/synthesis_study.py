@@ -37,6 +37,7 @@ SHOWN = {"psi": "PSI", "daily_curve_error": "mean day", "drp_error": "DRP error"
          "forecast_ratio": "forecast", "violations": "steps > σ", "copies_day": "copied days", "dcr_day_share": "DCR day",
          "dcr_home_share": "DCR home", "nndr_home": "NNDR home", "membership_day": "AUC day", "membership_home": "AUC home",
          "linkage_home": "finds home", "top_overlap_udrp": "top tenth"}
+BRIEF = ("method", "PSI", "mean day", "DRP error", "steps > σ", "AUC day", "AUC home", "finds home")    # for a terminal
 HOME_MS, JUDGE_MS = 2.0, 60.0     # rough costs of one record, made and judged: for `check` alone
 
 
@@ -220,7 +221,8 @@ class SynthesisStudy:
             short=[f"{line}." for line in lines] or ["No claim is judged on these data."],
             parts=[part for part in self._parts(table, judgements, homes, said) if part.html or any(
                 plate.section == part.key for plate in drawings)])
-        return Finished(folder, page, _shown(table), lines)
+        shown = _shown(table)
+        return Finished(folder, page, shown[[name for name in BRIEF if name in shown]], lines)
 
     def _parts(self, table: pd.DataFrame, judgements: list[pages.Claim], homes: Split, said: list[str]) -> list[pages.Part]:
         facts = [f"{homes.owners} owners; {homes.filled:,} missing readings were estimated from the nearest days of the "

@@ -50,7 +50,8 @@ class Byzantine(Strategy):
     inner      "module:Name" of a strategy, Flower's own too; arguments: its arguments
     share      of the homes that answered, rounded down, 0 to 1; the same ones in every round
     size       added by each bad home to every coordinate, units of S, signs alternating. A multiple of the noise grid
-               (whole numbers are, for C < 2^21) cannot be told from an honest Release by its form
+               (whole numbers are, for C < 2^21) cannot be told from an honest Release by its form. In training it is added
+               to every weight of the home's model
     seed       of the choice of homes
     Trust, mechanism and `returns` are those of inner. Under trust sum and curator nobody sees a single answer, so the
     push of all bad homes is added to the zone's one: such a sum cannot tell either. Privacy is untouched.
@@ -75,6 +76,11 @@ class Byzantine(Strategy):
     @property
     def returns(self) -> str:
         return getattr(self.inner, "returns", "mean")
+
+    @property
+    def kinds(self) -> tuple[str, ...] | None:
+        """Queries that inner is for; None: any."""
+        return getattr(self.inner, "kinds", None)
 
     @property
     def min_available_nodes(self) -> int:
@@ -104,10 +110,10 @@ class Byzantine(Strategy):
 
     def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord,
                            grid: Grid) -> Iterable[Message]:
-        return []
+        return self.inner.configure_evaluate(server_round, arrays, config, grid)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        return None
+        return self.inner.aggregate_evaluate(server_round, replies)
 
     def summary(self) -> None:
         """Nothing to log: the report says what ran."""
@@ -120,6 +126,11 @@ def _envelope(reply: Message) -> ConfigRecord:
 def _pushed(reply: Message, size: float) -> Message:
     """A copy of the reply with the push added; the original stays as it is."""
     content = RecordDict({name: record.copy() for name, record in reply.content.items()})
-    values = content[records.ARRAYS][records.SUMMARY].numpy()
-    content[records.ARRAYS] = ArrayRecord({records.SUMMARY: Array(values + push(size, values.shape[-1]))})
+    arrays = {name: array.numpy() for name, array in content[records.ARRAYS].items()}
+    if records.SUMMARY in arrays:
+        arrays[records.SUMMARY] = arrays[records.SUMMARY] + push(size, arrays[records.SUMMARY].shape[-1])
+    else:  # a model's weights; bytes stay as they are
+        arrays = {name: values + push(size, values.size).reshape(values.shape) if values.dtype.kind == "f" else values
+                  for name, values in arrays.items()}
+    content[records.ARRAYS] = ArrayRecord({name: Array(values) for name, values in arrays.items()})
     return Message(metadata=reply.metadata, content=content)

@@ -49,11 +49,27 @@ def per_cluster(models: Arrays, trained: Sequence[Arrays], chosen: Sequence[int]
     return found
 
 
+def split(models: Arrays, chosen: Sequence[int], spread: float, seed: int, server_round: int) -> dict[str, np.ndarray]:
+    """Models that nobody chose start again beside the one that most chose, as an empty cluster of k-means does.
+
+    At a model that suits nobody in particular, any small step suits one half of the homes better: so they part.
+    """
+    found, clusters = {name: np.array(values) for name, values in models.items()}, len(next(iter(models.values())))
+    most = max(range(clusters), key=lambda k: (list(chosen).count(k), -k))
+    for k in sorted(set(range(clusters)) - set(chosen)):
+        draw = stream(seed, "ifca split", str(k), str(server_round))
+        for name in sorted(found):
+            found[name][k] = found[name][most] + draw.normal(0.0, spread, found[name][most].shape)
+    return found
+
+
 class Ifca(FedAvg):
     """Training, trust open. Source: Ghosh et al. 2020 (arXiv:2006.04088), Algorithm 1 with model averaging.
 
     clusters        k models; each home trains, and is judged by, the one with the least loss on its own training rows
-    spread, seed    noise that tells the k models apart before the first round
+    spread, seed    standard deviation of the noise that tells the k models apart before the first round
+    respawn         models that nobody chose start again (see split); false: they stay, as in the paper, whose start must
+                    then be near the clusters, else all homes take one model for good
     fraction_train  share of the homes asked in each round
     Guarantee: none (epsilon infinite); which model a home chose is visible too.
     """
@@ -62,7 +78,8 @@ class Ifca(FedAvg):
     returns = "state"
     kinds = ("train.forecast",)
 
-    def __init__(self, clusters: int = 3, spread: float = 0.3, seed: int = 0, fraction_train: float = 1.0) -> None:
+    def __init__(self, clusters: int = 3, spread: float = 0.1, respawn: bool = True, seed: int = 0,
+                 fraction_train: float = 1.0) -> None:
         if type(clusters) is not int or not 1 <= clusters <= 100:
             raise ValueError(f"Ifca: clusters = {clusters!r} is not a whole number from 1 to 100")
         for name, value, most in (("spread", spread, 1e3), ("fraction_train", fraction_train, 1.0)):
@@ -72,7 +89,9 @@ class Ifca(FedAvg):
             raise ValueError(f"Ifca: seed = {seed!r} is not a whole number of at least 0")
         super().__init__(fraction_train=float(fraction_train), min_train_nodes=1, min_evaluate_nodes=1,
                          min_available_nodes=1)
-        self.clusters, self.spread, self.seed = clusters, float(spread), seed
+        if type(respawn) is not bool:
+            raise ValueError(f"Ifca: respawn = {respawn!r} is not true or false")
+        self.clusters, self.spread, self.respawn, self.seed = clusters, float(spread), respawn, seed
         self.models: dict[str, np.ndarray] = {}
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord,
@@ -94,6 +113,8 @@ class Ifca(FedAvg):
         if not all(0 <= k < self.clusters for k in chosen):
             raise ValueError(f"a home chose a model that was not offered: there are {self.clusters}")
         self.models = per_cluster(self.models, trained, chosen)
+        if self.respawn:
+            self.models = split(self.models, chosen, self.spread, self.seed, server_round)
         metrics = self.train_metrics_aggr_fn([reply.content for reply in valid], self.weighted_by_key)
         return _record(self.models), metrics
 

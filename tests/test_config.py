@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedenergy as fe
-from fedenergy.config import Config, Spec, StrategySpec, load, parse, parse_value, put
+from fedenergy.config import Config, PopulationSpec, Spec, StrategySpec, load, parse, parse_value, put
 from fedenergy.errors import ConfigError, FrozenMap, RunFailed, did_you_mean, freeze, one_line
 
 HERE = "tests.test_config"
@@ -269,7 +269,7 @@ def test_defaults_fill_what_a_config_leaves_out():
                       'Did you mean "seeds"?'),
     ("[populaton]\ncount = 3\n", 'Did you mean "population"?'),
     ("[engine]\nworker = 3\n", '[engine] has no argument "worker" (Engine takes: workers, address, batch, '
-                               'max_failures). Did you mean "workers"?'),
+                               'max_failures, nodes). Did you mean "workers"?'),
     ("[engine]\nworkers = -1\n", "[engine] Engine: workers = -1 is outside 0..1024"),
     ('[engine]\nworkers = "2"\n', '[engine] workers = "2" is text, but Engine takes a whole number: drop the quotes'),
     ("[engine]\nmax_failures = 1.5\n", "max_failures = 1.5 is outside 0..1"),
@@ -511,7 +511,7 @@ def test_quickstart_is_the_study_that_the_readme_promises():
     config = parse(tomllib.loads((ROOT / "configs" / "quickstart.toml").read_text(encoding="utf-8")))
     assert (config.name, config.seeds, config.oracle, dict(config.vary)) == (
         "quickstart", (0, 1, 2), True, {"query.epsilon": (0.1, 1.05, 6.73)})
-    assert config.population == Spec("fedenergy:simulate_households", {
+    assert config.population == PopulationSpec("fedenergy:simulate_households", {
         "count": 200, "steps": 744, "step_minutes": 60, "seed": 1,
         "appliances": ["Heating", "Fridge", "Fan", "Oven", "Washing Machine", "Dryer", "Cooler"]})
     assert [spec.use for spec in config.strategies] == [

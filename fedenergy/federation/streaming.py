@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -22,7 +23,7 @@ from fedenergy.progress import Progress, SilentProgress
 from fedenergy.synthesis import outputs, stream
 from fedenergy.synthesis.generate import PRIVATE
 from fedenergy.synthesis.outputs import Block
-from fedenergy.synthesis.stream import Maker, Plan, PrivateMaker
+from fedenergy.synthesis.stream import LocalMaker, Maker, Plan, PrivateMaker
 
 SCALE = 10**outputs.DECIMALS
 NAMED = 100     # excluded homes that are named in the facts; all are counted
@@ -47,30 +48,35 @@ def stream_homes(population: Any, plan: Plan, homes: int, path: str | Path, *, s
     homes    any number; beyond the population's usable homes, each is drawn again with another seed
     workers  Ray actors; 0: this process. form: see outputs.format_of; address: a Ray cluster
     Memory: a few batches (about `plan.shard` homes each), whatever the number of homes.
-    mode = "private": the homes are asked once; their charges are kept in FILE.ledger/, and the same command spends nothing.
-    Errors: ValueError for what the plan, the population or the file's name cannot do.
+    mode = "private" and "local": the homes are asked once; their charges are kept in FILE.ledger/, and the same command
+    spends nothing. "local": each makes its own series in its box, which leaves it where plan.agreement grants that, and all
+    are held here.
+    Errors: ValueError for what the plan, the population or the file's name and folder cannot do.
     """
     path, progress = Path(path), progress or SilentProgress()
-    form = outputs.format_of(path, form)
+    form = check_file(path, form)
     if isinstance(homes, bool) or not isinstance(homes, int) or homes < 1:
         raise ValueError(f"homes = {homes!r}; use a whole number of at least 1")
     if plan.mode == "local" and homes > stream.size(population):
         raise ValueError(f'{homes} records of {stream.size(population)} homes: with mode = "local" each home makes one '
                          'of its own; use '
                          'mode = "curator" for more')
-    if not path.parent.is_dir():
-        raise ValueError(f"the folder {path.parent} does not exist: make it first")
     if workers and not hasattr(population, "load"):
         raise ValueError(f"workers = {workers}: homes held in memory stay in this process; pass a Population, or workers "
                          "= 0")
     parts = path.with_name(f".{path.name}.{stream.identity(population, plan, seed, homes)}.parts")
-    parts.mkdir(exist_ok=True)
-    maker: Maker | PrivateMaker
-    if plan.mode == PRIVATE:
-        model = stream.fit(population, plan, seed, path.with_name(f"{path.name}.ledger"), workers)
-        maker = PrivateMaker(model, plan, seed)
-    else:
-        maker = Maker(population, plan, seed)
+    try:
+        parts.mkdir(exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"the folder {path.parent} cannot be written in ({error.strerror}): name another") from error
+    try:
+        maker = _maker(population, plan, seed, path.with_name(f"{path.name}.ledger"), workers)
+    except BaseException:
+        with suppress(OSError):     # batches of an earlier run stay
+            parts.rmdir()
+        raise
+    if plan.mode == "local":
+        workers, address = 0, ""    # the homes have done the work
     gathered = _Gathered(maker, homes)
     progress.start(homes, "artificial homes")
     batches = _batches(maker, parts, workers, address)
@@ -83,10 +89,28 @@ def stream_homes(population: Any, plan: Plan, homes: int, path: str | Path, *, s
     return Streamed(path, homes, sum(gathered.behind.values()), gathered.batches, gathered.found, gathered.facts)
 
 
+def check_file(path: Path, form: str = "") -> str:
+    """The format of a file to write; ValueError for a name, folder or format that cannot be."""
+    form = outputs.format_of(path, form)
+    if not path.parent.is_dir():
+        raise ValueError(f"the folder {path.parent} does not exist: make it first")
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: name a file")
+    return form
+
+
+def _maker(population: Any, plan: Plan, seed: int, ledger: Path, workers: int) -> Maker | LocalMaker | PrivateMaker:
+    if plan.mode == PRIVATE:
+        return PrivateMaker(stream.fit(population, plan, seed, ledger, workers), plan, seed)
+    if plan.mode == "local":
+        return stream.ask_locally(population, plan, seed, ledger, workers)
+    return Maker(population, plan, seed)
+
+
 class _Gathered:
     """What was written so far, and the facts of the whole file."""
 
-    def __init__(self, maker: Maker | PrivateMaker, homes: int) -> None:
+    def __init__(self, maker: Maker | LocalMaker | PrivateMaker, homes: int) -> None:
         self.maker, self.homes = maker, homes
         self.done = self.batches = self.found = self.filled = 0
         self.behind: dict[int, int] = {}        # shard -> usable homes
@@ -143,7 +167,7 @@ def _blocks(gathered: _Gathered, batches: Iterator[tuple[int, Mapping[str, np.nd
                              f"{next(iter(gathered.excluded.items()), '')}")
 
 
-def _batches(maker: Maker | PrivateMaker, parts: Path, workers: int,
+def _batches(maker: Maker | LocalMaker | PrivateMaker, parts: Path, workers: int,
              address: str) -> Iterator[tuple[int, Mapping[str, np.ndarray], bool]]:
     """(number, arrays, whether it was there) of batch 0, 1, ..., each kept in the folder before it is handed on."""
     if workers == 0 and not address:
@@ -169,7 +193,7 @@ def _batches(maker: Maker | PrivateMaker, parts: Path, workers: int,
 class _Packer:
     """A maker whose batches travel as plain arrays."""
 
-    maker: Maker | PrivateMaker
+    maker: Maker | LocalMaker | PrivateMaker
 
     def __call__(self, number: int) -> dict[str, np.ndarray]:
         return packed(self.maker(number))

@@ -18,7 +18,7 @@ LEAST_ROWS = 24
 
 @dataclass(frozen=True)
 class Rows:
-    """x (n, F) and y (n,) in units of scale_kwh, rows with a missing value left out; `test` splits the last days off.
+    """x (n, F) and y (n,) in units of `scale` kWh, rows with a missing value left out; the last days are for tests.
 
     last  (n_test,) kWh: the step before each test row's, the forecast of whoever expects no change
     """
@@ -28,6 +28,7 @@ class Rows:
     test_x: np.ndarray
     test_y: np.ndarray
     last: np.ndarray
+    scale: float
 
 
 @dataclass(frozen=True)
@@ -61,16 +62,27 @@ def plan_of(population: Population, lags: Sequence[float], test_days: int) -> Pl
 
 
 def rows_of(home: Household, plan: Plan, scale_kwh: float) -> Rows:
-    """The rows of one home. A record that is shorter than the population's is missing at its end."""
+    """The rows of one home. A record that is shorter than the population's is missing at its end.
+
+    scale_kwh  kWh per step that stand for 1; 0: the home's own root mean square before the test days, which stays there
+    """
     total = np.full(plan.steps, np.nan)
     known = min(plan.steps, home.total.shape[0])
     total[:known] = home.total[:known]
+    scale = float(scale_kwh) or _own_scale(total[:plan.split])
     at = np.arange(plan.first, plan.steps)
     minutes = int(home.start.astype("datetime64[m]").astype(np.int64)) + at * plan.step_minutes
     angle = 2 * math.pi * (minutes % MINUTES_PER_DAY) / MINUTES_PER_DAY
     weekend = (minutes // MINUTES_PER_DAY + 3) % 7 >= 5  # 1970-01-01 was a Thursday, day 3 of a week from Monday
-    columns = [total[at - lag] / scale_kwh for lag in plan.lags] + [np.sin(angle), np.cos(angle), weekend.astype(float)]
-    x, y, last = np.stack(columns, axis=1), total[at] / scale_kwh, total[at - 1]
+    columns = [total[at - lag] / scale for lag in plan.lags] + [np.sin(angle), np.cos(angle), weekend.astype(float)]
+    x, y, last = np.stack(columns, axis=1), total[at] / scale, total[at - 1]
     whole = np.isfinite(x).all(axis=1) & np.isfinite(y) & np.isfinite(last)
     train, test = whole & (at < plan.split), whole & (at >= plan.split)
-    return Rows(np.ascontiguousarray(x[train]), y[train], np.ascontiguousarray(x[test]), y[test], last[test])
+    return Rows(np.ascontiguousarray(x[train]), y[train], np.ascontiguousarray(x[test]), y[test], last[test], scale)
+
+
+def _own_scale(known: np.ndarray) -> float:
+    """1 where nothing was used or read."""
+    readings = known[np.isfinite(known)]
+    square = float(np.mean(np.square(readings))) if len(readings) else 0.0
+    return math.sqrt(square) if square > 0 else 1.0

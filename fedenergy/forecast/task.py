@@ -83,6 +83,12 @@ def check_number(task: str, name: str, value: Any, least: float, whole: bool = F
         raise ValueError(f"{task}: {name} = {value!r} is not a finite number above {least:g}")
 
 
+def check_scale(task: str, value: Any) -> None:
+    """ValueError unless value is a number of at least 0."""
+    if value != 0:
+        check_number(task, "scale_kwh", value, 0)
+
+
 @dataclass(frozen=True)
 class Forecast:
     """A shared next-step load forecaster: a net of one hidden layer on lags and the clock.
@@ -91,14 +97,15 @@ class Forecast:
     hidden      width of the layer
     local_steps, batch, rate   of a home's gradient descent in one round: batches drawn from its training rows
     test_days   the last days of the record, on which the shared model is judged and never trained
-    scale_kwh   public: kWh per step that stand for 1 in the net
+    scale_kwh   kWh per step that stand for 1 in the net, the same for all; 0: each home's own root mean square before the
+                test days, so that large homes and small ones train alike. It stays in the home
     seed        of the first weights
 
     A message brings the model's arrays; config "proximal-mu" (FedProx) and "clipping_norm" (client-side clipping) are
     obeyed. Two more forms: arrays with a leading axis k are k models, of which a home takes the one with the least loss on
     its training rows (IFCA); "control.<name>" is added to each gradient (SCAFFOLD). A home sends the model that it trained,
-    train_loss (of the model that it got, in units of scale_kwh^2) and step = local_steps x rate; a home without rows sends
-    the model back. Errors on the test days are in kWh. Every home weighs the same.
+    train_loss (of the model that it got, in units of the scale squared) and step = local_steps x rate; a home without rows
+    sends the model back. Errors on the test days are in kWh. Every home weighs the same.
     """
 
     lags: tuple[float, ...] = (1, 2, 3, 24, 48, 168)
@@ -107,7 +114,7 @@ class Forecast:
     batch: int = 64
     rate: float = 0.1
     test_days: int = 7
-    scale_kwh: float = 1.0
+    scale_kwh: float = 0.0
     seed: int = 0
 
     kinds = (TRAIN, EVALUATE)
@@ -120,8 +127,8 @@ class Forecast:
         object.__setattr__(self, "lags", tuple(self.lags))
         for name in ("hidden", "local_steps", "batch", "test_days"):
             check_number("Forecast", name, getattr(self, name), 1, whole=True)
-        for name in ("rate", "scale_kwh"):
-            check_number("Forecast", name, getattr(self, name), 0)
+        check_number("Forecast", "rate", self.rate, 0)
+        check_scale("Forecast", self.scale_kwh)
         check_number("Forecast", "seed", self.seed, 0, whole=True)
 
     # ---- public
@@ -226,12 +233,12 @@ class Forecast:
         return rows.x[chosen], rows.y[chosen]
 
     def _errors(self, model: net.Weights, rows: Rows) -> dict[str, float]:
-        return errors_of(net.predict(model, rows.test_x), rows, self.scale_kwh)
+        return errors_of(net.predict(model, rows.test_x), rows)
 
 
-def errors_of(predicted: np.ndarray, rows: Rows, scale_kwh: float) -> dict[str, float]:
-    """ERRORS of predictions (n,) in units of scale_kwh, and of expecting no change: kWh, kWh^2; and TESTED."""
-    off, still = (predicted - rows.test_y) * scale_kwh, rows.last - rows.test_y * scale_kwh
+def errors_of(predicted: np.ndarray, rows: Rows) -> dict[str, float]:
+    """ERRORS of predictions (n,) in units of the rows' scale, and of expecting no change: kWh, kWh^2; and TESTED."""
+    off, still = (predicted - rows.test_y) * rows.scale, rows.last - rows.test_y * rows.scale
     if not len(off):
         return dict.fromkeys(ERRORS, 0.0) | {TESTED: 0}
     values = (np.mean(off**2), np.mean(np.abs(off)), np.mean(still**2), np.mean(np.abs(still)))

@@ -26,6 +26,7 @@ from fedenergy.forecast.task import (
     TRAIN,
     RoundWindow,
     check_number,
+    check_scale,
     errors_of,
     kept_rows,
     whole_record,
@@ -53,7 +54,7 @@ class ForecastTrees:
     bins: int = 64
     learning_rate: float = 0.3
     test_days: int = 7
-    scale_kwh: float = 1.0
+    scale_kwh: float = 0.0
 
     kinds = (TRAIN, EVALUATE)
     trains, evaluates = TRAIN, EVALUATE
@@ -65,8 +66,8 @@ class ForecastTrees:
         object.__setattr__(self, "lags", tuple(self.lags))
         for name, least in (("trees", 1), ("depth", 1), ("bins", 2), ("test_days", 1)):
             check_number("ForecastTrees", name, getattr(self, name), least, whole=True)
-        for name in ("learning_rate", "scale_kwh"):
-            check_number("ForecastTrees", name, getattr(self, name), 0)
+        check_number("ForecastTrees", "learning_rate", self.learning_rate, 0)
+        check_scale("ForecastTrees", self.scale_kwh)
 
     # ---- public
 
@@ -125,7 +126,7 @@ class ForecastTrees:
         data = arrays[MODEL].tobytes()
         rows = [kept_rows(box, self.lags, self.test_days, self.scale_kwh) for box in boxes]
         if queries[0].kind == EVALUATE:
-            return [Computed({}, errors_of(_predict(data, one.test_x), one, self.scale_kwh)) for one in rows]
+            return [Computed({}, errors_of(_predict(data, one.test_x), one)) for one in rows]
         return [self._trained(data, one, queries[0].homes) for one in rows]
 
     def _trained(self, data: bytes, rows: Rows, homes: int) -> Computed:

@@ -27,7 +27,7 @@ from fedenergy.imputation.task import Windows
 from fedenergy.progress import Progress, SilentProgress
 
 KINDS = ("homes", "other")
-DISTANCE = 0.1          # relative noise at which simulated homes' correlations are trusted as much as the private ones
+DISTANCE = 0.03         # relative noise at which simulated homes' correlations are trusted as much as the private ones
 BASE_SHARE = 0.7        # of epsilon, for the base where a tuned diffusion takes the rest
 UNIT = 0.3              # of the residual over a guide
 HEAD = "^out"
@@ -134,7 +134,12 @@ def towards_simulated(gp: DpGp, steps_per_day: int) -> DpGp:
     other = simulated_homes(gp.length, steps_per_day) if gp.level else None
     if other is None or (other.phase, other.transform) != (gp.phase, gp.transform):
         return gp
-    share = gp.level / (gp.level + DISTANCE)
+    return mixed(gp, other, DISTANCE)
+
+
+def mixed(gp: DpGp, other: DpGp, distance: float) -> DpGp:
+    """gp with level / (level + distance) of the other's correlations; distance 0: as it is."""
+    share = gp.level / (gp.level + distance) if distance else 0.0
     return replace(gp, correlation=(1 - share) * gp.correlation + share * other.correlation)
 
 

@@ -12,6 +12,7 @@ Source: ours; the conditional Gaussian is a textbook's (Rasmussen and Williams 2
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,11 +83,11 @@ class DpGp:
     def points(self, values: np.ndarray, observed: np.ndarray,
                time_of_day: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """(mean, median) fillings at the price of one; arguments as `fill`."""
-        x, seen, starts = self._read(values, observed, time_of_day)
+        x, seen, starts = self.read(values, observed, time_of_day)
         mean, median = np.empty_like(x), np.empty_like(x)
-        for rows, mu, cov in self._laws(starts):
+        for rows, mu, cov in self.laws(starts):
             m, variance = conditional(mu, cov, x[rows], seen[rows])
-            mean[rows], median[rows] = self._back(m, variance), self._back(m, 0.0)
+            mean[rows], median[rows] = self.back(m, variance), self.back(m, 0.0)
         return tuple(np.where(observed, values, out.reshape(np.shape(values))) for out in (mean, median))
 
     def sample(self, values: np.ndarray, observed: np.ndarray, time_of_day: np.ndarray | None = None, *,
@@ -95,18 +96,20 @@ class DpGp:
 
         Window i's draws depend on (seed, i) and its own observed values only.
         """
-        x, seen, starts = self._read(values, observed, time_of_day)
+        x, seen, starts = self.read(values, observed, time_of_day)
         out = np.empty((len(x), samples, self.length))
-        for rows, mean, cov in self._laws(starts):
-            root = np.linalg.cholesky(cov)
-            for i in rows:                      # Matheron: a joint draw, corrected where it was observed
+        for rows, mean, cov in self.laws(starts):
+            root, (gain, _) = np.linalg.cholesky(cov), gains(cov, seen[rows])
+            for i, g in zip(rows, gain):        # Matheron: a joint draw, corrected where it was observed
                 noise = stream(seed, "dp_gp", "", f"window-{i}").standard_normal((samples, self.length)) @ root.T
-                out[i] = noise + conditional(mean, cov, x[i] - noise, np.repeat(seen[i:i + 1], samples, 0))[0]
-        drawn = self._back(out, 0.0).reshape(len(x), samples, *np.shape(values)[1:])
+                out[i] = mean + noise + np.where(seen[i], x[i] - mean - noise, 0.0) @ g
+        drawn = self.back(out, 0.0).reshape(len(x), samples, *np.shape(values)[1:])
         return np.where(np.asarray(observed)[:, None], np.asarray(values)[:, None], drawn)
 
-    def _read(self, values: np.ndarray, observed: np.ndarray,
-              time_of_day: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def read(self, values: np.ndarray, observed: np.ndarray,
+             time_of_day: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(x (n, T) transformed, observed (n, T), first step of the day (n,)) of windows; x is of no meaning where not
+        observed. Arguments as `fill`; ValueError for another length or an observed NaN."""
         shape = np.shape(values)
         if shape[1:] not in ((self.length,), (self.length, 1)) or np.shape(observed) != shape:
             raise ValueError(f"values {shape}, observed {np.shape(observed)}: give both (n, {self.length}) or "
@@ -118,8 +121,8 @@ class DpGp:
         starts = np.full(len(x), self.phase) if time_of_day is None else np.asarray(time_of_day)[:, 0]
         return x, seen, starts
 
-    def _laws(self, starts: np.ndarray):
-        """(rows, mean (T,), covariance (T, T)) for every start of a window on the clock."""
+    def laws(self, starts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """(rows, mean (T,), covariance (T, T)) of x for every start of a window on the clock, at most AT_ONCE rows each."""
         slots = len(self.mean)
         for start in np.unique(starts):
             at = (int(start) + np.arange(self.length)) % slots
@@ -130,7 +133,7 @@ class DpGp:
             for low in range(0, len(rows), AT_ONCE):
                 yield rows[low:low + AT_ONCE], self.mean[at], shape * np.outer(scale, scale)
 
-    def _back(self, x: np.ndarray, variance: np.ndarray | float) -> np.ndarray:
+    def back(self, x: np.ndarray, variance: np.ndarray | float) -> np.ndarray:
         """x -> original units: E[x**2] = m**2 + variance; the median's square."""
         u = np.where(x > 0, x, 0.0) ** 2 + variance if self.transform == "sqrt" else x * (self.cap - self.low)
         return self.low + np.clip(u, 0.0, self.cap - self.low)
@@ -232,14 +235,20 @@ def forward(values: np.ndarray, low: float, cap: float, transform: str) -> np.nd
 def conditional(mean: np.ndarray, cov: np.ndarray, x: np.ndarray, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(mean, variance), (n, T) each, of a Gaussian given the observed positions of each row; where nothing is observed,
     its own mean and variance."""
-    at = np.arange(len(mean))
-    a = cov * (seen[:, :, None] & seen[:, None, :])
-    a[:, at, at] = np.where(seen, a[:, at, at], 1.0)
-    cross = np.where(seen[:, :, None], cov, 0.0)
-    gain = np.linalg.solve(a, cross)
+    gain, cross = gains(cov, seen)
     m = mean + np.einsum("nij,ni->nj", gain, np.where(seen, x - mean, 0.0))
     variance = np.maximum(np.diag(cov) - (cross * gain).sum(1), 0.0)
     return m, np.where(seen, 0.0, variance)
+
+
+def gains(cov: np.ndarray, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """((n, T, T) gain, (n, T, T) covariance of observed and all): row i's conditional mean is mean + (x - mean) @ gain[i],
+    with 0 for x - mean where not observed."""
+    at = np.arange(len(cov))
+    a = cov * (seen[:, :, None] & seen[:, None, :])
+    a[:, at, at] = np.where(seen, a[:, at, at], 1.0)
+    cross = np.where(seen[:, :, None], cov, 0.0)
+    return np.linalg.solve(a, cross), cross
 
 
 def shifted(correlation: np.ndarray, slots: int, by: int) -> np.ndarray:

@@ -7,8 +7,10 @@ CRC-32C, masked) around the protocol buffers Event (1 wall_time, 2 step, 3 file_
 
 from __future__ import annotations
 
+import math
 import os
 import struct
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +18,27 @@ from typing import Any
 
 NAME = "events.out.tfevents.{:010d}.fedenergy"
 CURVES = {"loss": ("step", "loss"), "clipped": ("step", "clipped"), "valid loss": ("valid_step", "valid")}
+
+
+class LiveCurve:
+    """A curve that grows while it is being drawn: `imp.train(..., on_step=LiveCurve(folder))`; called with (step, value).
+
+    Takes the place of event files of this name that an earlier run left in the folder; each point is on disk when the call
+    returns. Values that are not finite are left out.
+    """
+
+    def __init__(self, folder: str | Path, tag: str = "loss"):
+        self.folder, self.tag, self.when = Path(folder), tag, time.time()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for old in self.folder.glob(NAME.format(0).replace("0" * 10, "*")):
+            old.unlink()
+        self.path = self.folder / NAME.format(int(self.when))
+        self.path.write_bytes(record(event(self.when, version="brain.Event:2")))
+
+    def __call__(self, step: int, value: float) -> None:
+        if math.isfinite(value):
+            with self.path.open("ab") as file:
+                file.write(record(event(time.time(), step, self.tag, value)))
 
 
 def write_events(folder: str | Path, curves: Mapping[str, Iterable[tuple[int, float]]], when: float = 0.0) -> Path:

@@ -117,14 +117,14 @@ def _filled(model: Any, windows: np.ndarray, starts: np.ndarray, samples: int, s
     if isinstance(model, DpGp):
         seen, slots = np.isfinite(windows), len(model.mean)
         time = (starts[:, None] + np.arange(model.length)) % slots
-        x, seen, starts = model._read(np.where(seen, windows, 0.0), seen, time)
+        x, seen, starts = model.read(np.where(seen, windows, 0.0), seen, time)
         found = {name: np.empty_like(x) for name in ("point", "low", "high")}
         far = dict(zip(("low", "high"), map(NormalDist().inv_cdf, levels)))
-        for rows, mu, cov in model._laws(starts):
+        for rows, mu, cov in model.laws(starts):
             m, variance = conditional(mu, cov, x[rows], seen[rows])
-            found["point"][rows] = model._back(m, variance if point == "mean" else 0.0)
+            found["point"][rows] = model.back(m, variance if point == "mean" else 0.0)
             for name, z in far.items():               # the way back to energy keeps the order, hence quantiles
-                found[name][rows] = model._back(m + z * np.sqrt(variance), 0.0)
+                found[name][rows] = model.back(m + z * np.sqrt(variance), 0.0)
         return found
     from fedenergy.imputation.sample import fill
 

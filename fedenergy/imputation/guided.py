@@ -47,12 +47,12 @@ class Guided:
         """See base.Guide; columns: the window in the base's standard units (filled where hidden), its standard deviation
         there, the level, the standard deviation in original units, how unusual the observed part is."""
         gp = self.gp
-        x, seen, starts = gp._read(values, observed, time_of_day)
+        x, seen, starts = gp.read(values, observed, time_of_day)
         mean, spread, columns = np.empty_like(x), np.empty_like(x), np.empty((*x.shape, self.columns), np.float32)
-        for rows, mu, cov in gp._laws(starts):
+        for rows, mu, cov in gp.laws(starts):
             m, variance = conditional(mu.astype(np.float32), cov.astype(np.float32), x[rows].astype(np.float32), seen[rows])
             scale = np.sqrt(np.diag(cov))
-            mean[rows] = gp._back(m, variance)
+            mean[rows] = gp.back(m, variance)
             if gp.transform == "sqrt":
                 spread[rows] = np.sqrt(4 * m**2 * variance + 2 * variance**2)
             else:

@@ -131,13 +131,13 @@ def fit(train: Windows | np.ndarray, epsilon: float, delta: float = 1e-5, *, lim
                    low >= 0 if skewed is None else skewed)
 
 
-def lags_of(length: int) -> np.ndarray:
-    """Distances at which semivariances are released, up to three quarters of a window.
+def lags_of(length: int, count: int = LAGS) -> np.ndarray:
+    """Distances at which semivariances are released, at most so many, up to three quarters of a window.
 
     >>> lags_of(8).tolist()
     [1, 2, 3, 4, 5, 6]
     """
-    return np.unique(np.rint(np.geomspace(1, 0.75 * length, LAGS)).astype(int))
+    return np.unique(np.rint(np.geomspace(1, 0.75 * length, count)).astype(int))
 
 
 def shapes(u: np.ndarray, lags: np.ndarray) -> np.ndarray:

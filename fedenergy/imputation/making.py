@@ -101,16 +101,18 @@ def _net(out: Path, gp: DpGp, windows: Windows, tests: dict[str, Windows], card:
          progress: Progress) -> dict[str, Any]:
     """Train, save and score the diffusion model on top; what it adds to the card."""
     from fedenergy.imputation.dit import DiTConfig
-    from fedenergy.imputation.events import curves_of, write_events
+    from fedenergy.imputation.events import LiveCurve, curves_of, write_events
     from fedenergy.imputation.objective import Objective
     from fedenergy.imputation.sample import fill
     from fedenergy.imputation.training import train
 
+    live = LiveCurve(out / "logs")
     model = train(windows, None, Objective("x0"), None, steps=steps, seed=seed, batch=64, rate=1e-3, warmup=min(50, steps),
                   ema=0.99, net=DiTConfig(windows.length, 1, **NET), base=gp, residual_scale=0.1, limits=(gp.low, gp.cap),
-                  checkpoint=out / "training", checkpoint_every=CHECKPOINT_EVERY, progress=progress)
+                  checkpoint=out / "training", checkpoint_every=CHECKPOINT_EVERY, on_step=live,
+                  progress=progress)
     model.save(out)
-    write_events(out / "logs", curves_of(model.log), time.time())
+    write_events(out / "logs", curves_of(model.log), live.when)
     scored = {where: dict(patterns) for where, patterns in card["scores"].items()}
     for where, test in tests.items():
         few = test.take(slice(0, 100))

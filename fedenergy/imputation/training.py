@@ -33,6 +33,7 @@ from fedenergy.privacy import accounting
 from fedenergy.progress import Progress, SilentProgress
 
 SELECT = ("last", "best")
+OnStep = Callable[[int, float], None]
 
 
 def train(train: Windows | np.ndarray, valid: Windows | np.ndarray | None, objective: Objective | None = None,
@@ -41,7 +42,7 @@ def train(train: Windows | np.ndarray, valid: Windows | np.ndarray | None, objec
           masks: Masks | None = None, schedule: str = "cosine", diffusion_steps: int = 1000, base: str | Base = "none",
           residual_scale: float = 1.0, limits: Any = None, start: Model | None = None, train_only: str = "",
           select: str = "last", valid_every: int = 0, checkpoint: str | Path | None = None, checkpoint_every: int = 0,
-          device: str = "cpu", progress: Progress | None = None) -> Model:
+          device: str = "cpu", on_step: OnStep | None = None, progress: Progress | None = None) -> Model:
     """Train an imputer and say what it cost.
 
     train, valid   Windows or arrays (n, T[, D]) in original units; each window is one record
@@ -62,9 +63,11 @@ def train(train: Windows | np.ndarray, valid: Windows | np.ndarray | None, objec
     select         "last", or "best" by loss on `valid` every `valid_every` steps (reads private data; the statement says so)
     checkpoint     folder for resumable state, written every `checkpoint_every` steps and at the end; an existing one of
                    the same arguments is resumed, of other arguments refused
+    on_step        called with (step, mean loss of its batch) after each step, and on resuming first for those done before
+                   (an empty batch's is 0, a diverged one's NaN); losses are private statistics
     """
     trainer = _Trainer(locals())
-    return trainer.run(SilentProgress() if progress is None else progress)
+    return trainer.run(SilentProgress() if progress is None else progress, on_step)
 
 
 class _Trainer:
@@ -200,14 +203,18 @@ class _Trainer:
 
     # ---- the whole run
 
-    def run(self, progress: Progress) -> Model:
+    def run(self, progress: Progress, on_step: OnStep | None = None) -> Model:
         """Steps from where the checkpoint stands to the end; then the model and its statement."""
         self._resume()
+        tell = on_step or (lambda step, loss: None)
+        for step in range(self.done):
+            tell(step, self._loss_at(step))
         progress.start(self.steps, "training")
         progress.advance(self.done)
         try:
             while self.done < self.steps:
                 self.step()
+                tell(self.done - 1, self._loss_at(-1))
                 if self.valid is not None and self.valid_every and self.done % self.valid_every == 0:
                     self._validate()
                 if self.folder is not None and self.every and self.done % self.every == 0:
@@ -226,6 +233,10 @@ class _Trainer:
         statement = self.statement()
         progress.note(str(statement))
         return Model(net, self.setup, self.base, statement, self.history, self.log)
+
+    def _loss_at(self, index: int) -> float:
+        loss = self.log["loss"][index]
+        return math.nan if loss is None else loss
 
     def statement(self) -> accounting.Statement:
         """What may be claimed, from the history alone."""

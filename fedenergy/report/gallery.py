@@ -38,7 +38,29 @@ class Plate:
 
 def gallery(data: RunData) -> list[Plate]:
     """Every figure that the run's data allow, in the order of the page."""
-    return [plate for part in (_utility, _truth, _spent, _refusals, _inside) for plate in part(data)]
+    return [plate for part in (_training, _utility, _truth, _spent, _refusals, _inside) for plate in part(data)]
+
+
+def _training(data: RunData) -> Iterator[Plate]:
+    """Errors round by round, of a run that trains a model; the first setting where several vary."""
+    if not data.summary.get("training"):
+        return
+    rows = data.metrics[(data.metrics["metric"] == "rmse") & data.metrics["value"].notna()]
+    cells = data.cells.drop(columns=["cell", "seed"]).astype(str).agg(" ".join, axis=1)
+    first = set(data.cells.loc[cells == cells.iloc[0], "cell"]) if len(cells) else set()
+    rows = rows[rows["cell"].isin(first)]
+    if rows["round"].nunique() < 2:
+        return
+    figure = figures.utility(rows, "rmse", figures.styles(data.metrics["strategy"]), "round", (),
+                             str(data.summary.get("unit_of_values") or ""))
+    yield Plate(
+        "training",
+        "results",
+        "Error of the shared model, round by round",
+        "RMSE on the homes' last days, which are never trained on. Line: mean over seeds.",
+        "Root mean squared error against the round, a line per strategy. The last round is in the results table.",
+        figure,
+    )
 
 
 def _utility(data: RunData) -> Iterator[Plate]:

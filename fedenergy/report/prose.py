@@ -63,9 +63,10 @@ def _errors(data: RunData) -> list[str]:
             rivals.append((ratio, entrant))
     rivals.sort(key=lambda rival: -rival[0].median())
     entrants = pd.Series(list(zip(data.metrics["strategy"], data.metrics["trust"])), index=data.metrics.index)
-    first, texts = f"{TRUST.get(trust, trust)} ({names[best]})", []
+    open_only = bool(data.summary.get("training"))  # every strategy of a training is: its name says more
+    first, texts = names[best] if open_only else f"{TRUST.get(trust, trust)} ({names[best]})", []
     for ratio, (other, mode) in rivals[:MOST_COMPARED]:
-        second = f"{TRUST.get(mode, mode)} ({names[other]})"
+        second = names[other] if open_only else f"{TRUST.get(mode, mode)} ({names[other]})"
         duel = ranking(data.metrics[entrants.isin([(best, trust), (other, mode)])], data.cells)
         losers = duel.loc[duel["verdict"] == "worse", "strategy"]
         beaten, lost, of = int((losers == other).sum()), int((losers == best).sum()), int((duel["rank"] == 1).sum())

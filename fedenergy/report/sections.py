@@ -48,6 +48,17 @@ TEXT_COLUMNS = (
     "code",
 )
 MOST_HOMES = 500
+TRAINED = {
+    "Errors of the shared model on the homes' last days, after the last round": [
+        "mae",
+        "rmse",
+        "mae_worst_tenth",
+        "mae_no_change",
+        "rmse_no_change",
+        "train_loss",
+    ],
+    "Answers of the last round": ["answers", "refusals", "failures"],
+}
 
 
 def privacy(data: RunData) -> str:
@@ -220,9 +231,10 @@ def results(data: RunData, plates: list[Plate]) -> str:
                 "Errors are absent: the run had oracle = false, so nothing but answers, refusals and budgets is known."
             )
         )
-    known = {metric for group in RESULTS.values() for metric in group}
+    groups = TRAINED if data.summary.get("training") else RESULTS
+    known = {metric for group in groups.values() for metric in group}
     extra = [name for name in table if f"{name}_sd" in table and name not in known]
-    for title, metrics in {**RESULTS, "Other measures": extra}.items():
+    for title, metrics in {**groups, "Other measures": extra}.items():
         present = [metric for metric in metrics if metric in table]
         if not present:
             continue

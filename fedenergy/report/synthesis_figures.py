@@ -75,6 +75,24 @@ def correlation(curves: Curves, step_minutes: int) -> Figure:
     return figure
 
 
+CRITERIA = (("inertia", "inertia (elbow)"), ("silhouette", "silhouette"), ("calinski_harabasz", "Calinski-Harabasz"))
+
+
+def criteria(scores: Mapping[int, Mapping[str, float]], chosen: int) -> Figure:
+    """The three criteria by number of clusters K; the K that was taken is marked."""
+    figure, found = axes(2.6, columns=3)
+    for ax, (name, title) in zip(found, CRITERIA):
+        k = sorted(count for count in scores if name in scores[count])
+        ax.plot(k, [scores[count][name] for count in k], color=REAL, marker="o", markersize=3.5, linewidth=1.4)
+        ax.axvline(chosen, color=FAKE, linestyle=(0, (4, 1.5)), linewidth=1.2, label=f"chosen: K = {chosen}")
+        ax.set_title(title, fontsize=TEXT, color=INK)
+        ax.set_xticks(range(2 * (min(k) // 2), max(k) + 1, 2))
+        ax.set_xlabel("K")
+        ax.tick_params(labelsize=TEXT - 2)
+    legend(figure, found[0])
+    return figure
+
+
 def quantiles(curves: Curves) -> Figure:
     """Quantiles of all readings against each other."""
     figure, (ax,) = axes()

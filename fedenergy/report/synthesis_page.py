@@ -60,7 +60,7 @@ def page(judged: Judgement, title: str = "Artificial load profiles") -> str:
                                                                               "ones")),
              ("privacy", "What does it give away?", plates,
               absent + _table(private, "Privacy: distances, attacks, and whether the attacks can see")),
-             ("made", "How it was made", (), _made(scores)),
+             ("made", "How it was made", plates, _made(scores)),
              ("method", "How to read this", (), markup.bullets(NOTES))]
     parts = [part for part in parts if part[0] not in ("utility", "privacy") or part[3] != ""]
     short = f'<section class="short" aria-labelledby="short"><h2 id="short">In short</h2>{markup.bullets(in_short(judged))}'
@@ -123,6 +123,11 @@ def in_short(judged: Judgement) -> list[str]:
 def gallery(judged: Judgement) -> list[Plate]:
     """Every figure that the curves allow."""
     curves, found = judged.curves, []
+    if chosen := judged.scores.get("choice"):
+        found.append(Plate("choice", "made", "How many clusters", "The elbow is the K whose inertia lies farthest below the "
+                           "line from the first to the last; of the two others, larger is better.",
+                           "Inertia, silhouette and Calinski-Harabasz by number of clusters.",
+                           figures.criteria(chosen["scores"], chosen["clusters"])))
     step = judged.scores["window"]["step_minutes"]
     if "daily_real" in curves:
         found += [

@@ -21,6 +21,7 @@ CUMULATIVE = (
     "epsilon_spent_mean",
     "epsilon_spent_max",
 )  # running totals: the last round counts, not the mean over rounds
+TRAINING = "train_loss"  # runs that have it train a model: what counts is the last round's
 EPSILON = "ε"
 REPEATED = ("trust", "mechanism", "policy", "epsilon", "seed")
 
@@ -51,6 +52,11 @@ def varied_keys(metrics: pd.DataFrame, cells: pd.DataFrame | None) -> list[str]:
     return keys
 
 
+def trained(metrics: pd.DataFrame) -> bool:
+    """Whether the run trained a model."""
+    return bool((metrics["metric"] == TRAINING).any())
+
+
 def _equal(column: pd.Series, other: pd.Series) -> bool:
     return bool(np.array_equal(column.to_numpy(float), other.reindex(column.index).to_numpy(float), equal_nan=True))
 
@@ -74,11 +80,11 @@ def with_settings(metrics: pd.DataFrame, cells: pd.DataFrame | None) -> tuple[pd
 def per_seed(metrics: pd.DataFrame, cells: pd.DataFrame | None = None) -> tuple[pd.DataFrame, list[str]]:
     """One value per (strategy, setting, seed, metric), and the setting's key columns.
 
-    The mean over rounds, NaN rounds left out; for running totals (CUMULATIVE) the last round.
+    The mean over rounds, NaN rounds left out; the last round for running totals (CUMULATIVE), and of a training.
     """
     frame, varied = with_settings(metrics, cells)
     keys = [*ENTRANT, *SETTING, "delta", *varied]
-    totals = frame["metric"].isin(CUMULATIVE)
+    totals = frame["metric"].isin(CUMULATIVE) | trained(frame)
     by = [*keys, "seed", "metric"]
     parts = [
         frame[~totals].groupby(by, dropna=False)["value"].mean(),
@@ -136,6 +142,8 @@ def ranking(
     if not 0 < confidence < 1:
         raise ValueError(f"confidence = {confidence!r} is outside (0, 1): 0.95 is usual")
     frame, varied = with_settings(metrics, cells)
+    if trained(frame):
+        frame = frame[frame["round"] == frame.groupby(["cell", "strategy"])["round"].transform("max")]
     frame = frame[frame["metric"] == metric]
     if (frame["trust"] != "open").any():
         frame = frame[frame["trust"] != "open"]

@@ -86,6 +86,9 @@ def judge(homes: Any, fake: Synthetic, holdout: Any = None, *, seed: int = 0, pa
         "guarantee": fake.guarantee, "counts": dict(fake.counts), "records": len(made),
         "window": {"start": str(np.datetime64(real.start, "D")), "days": real.days, "step_minutes": real.step_minutes},
         "variant": fake.variant, "mode": fake.mode, "holdout_homes": 0 if away is None else len(away.values)}
+    if fake.choice:
+        found["choice"] = {"clusters": int(np.unique(fake.cluster).size), "scores": {k: dict(v) for k, v in
+                                                                                     fake.choice.items()}}
     if fake.cells:
         found["shuffle"] = {"method": fake.shuffle, "violations": fake.violations, "real_violations": fake.real_violations,
                             "cells_free_of_violations_possible": sum(cell.feasible for cell in fake.cells)}

@@ -146,7 +146,7 @@ def format_of(path: Path, form: str = "") -> str:
     if form and form not in FORMATS:
         raise ValueError(f"format = {form!r}; use one of {', '.join(FORMATS)}")
     if kind not in ("csv", "parquet"):
-        raise ValueError(f"{path.name} ends in {path.suffix or 'nothing'!r}: name a file .csv or .parquet")
+        raise ValueError(f"{path} ends in {repr(path.suffix) if kind else 'nothing'}: name a file .csv or .parquet")
     form = form or f"long-{kind}"
     if not form.endswith(kind):
         raise ValueError(f"format = {form!r} is not what {path.name} says: let it end in .{form.split('-')[1]}")

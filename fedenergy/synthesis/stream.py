@@ -15,11 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from fedenergy.box.agreement import AgreementTerms
 from fedenergy.ids import digest, stream
 from fedenergy.synthesis import net_load, records, seams
 from fedenergy.synthesis.components import DEFAULT, Recipe
 from fedenergy.synthesis.generate import GUARANTEES, PRIVATE, Synthetic, check_choices, synthesise
 from fedenergy.synthesis.intake import Panel
+from fedenergy.synthesis.private_plan import Constants
 from fedenergy.synthesis.records import Reading, Records
 
 
@@ -29,6 +31,8 @@ class Plan:
 
     mode, variant, shuffle, clusters, sizes, min_cell, of, criterion, distance, unit_days, max_tries
                 see generate.synthesise
+    agreement   what the homes signed (see box.agreement.AgreementTerms). mode = "local": each series leaves its home's box
+                only where it grants trust "open" and class "synthetic"; "private": {} is the smallest that lets it run
     private     mode = "private": epsilon, delta and other arguments of private.fit_private; of the keys here it takes
                 clusters, sizes, cap_kwh, days (of the records drawn: any number) and shard (records per batch)
     recipe      how components are made (see components.Recipe)
@@ -53,31 +57,44 @@ class Plan:
     recipe: Recipe = DEFAULT
     reading: Reading = field(default_factory=Reading)
     private: Mapping[str, Any] = field(default_factory=dict)
+    agreement: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.mode not in (*GUARANTEES, PRIVATE):
             raise ValueError(f"mode = {self.mode!r}; use one of {', '.join((*GUARANTEES, PRIVATE))}")
         if self.mode == PRIVATE:
             _check_private(self)
+        elif self.mode == "curator" and self.agreement:
+            raise ValueError('[synthesis.agreement]: mode = "curator" asks no home, so none has a say; use "local" '
+                             f'or "{PRIVATE}", or leave it out')
         elif self.private:
             raise ValueError(f'[synthesis.private] belongs to mode = "{PRIVATE}", not "{self.mode}"')
         else:
             check_choices(self.mode, self.variant, self.shuffle or ("within_date" if self.mode == "curator" else "free"))
+        self.terms  # noqa: B018 - its checks
         if isinstance(self.shard, bool) or not isinstance(self.shard, int) or self.shard < self.min_cell:
             raise ValueError(f"shard = {self.shard!r}; use a whole number of homes of at least min_cell = {self.min_cell}")
 
     @classmethod
     def of_table(cls, table: Mapping[str, Any]) -> Plan:
         """A plan of a config's [synthesis] table: its own keys, those of Reading, and a table `recipe`."""
-        own = {item.name for item in fields(cls)} - {"recipe", "reading", "private"}
+        own = {item.name for item in fields(cls)} - {"recipe", "reading", "private", "agreement"}
         reading = {item.name for item in fields(Reading)}
         given = dict(table)
         recipe, private = dict(given.pop("recipe", {})), dict(given.pop("private", {}))
+        agreement = dict(given.pop("agreement", {}))
         recipe = {name: tuple(value) if isinstance(value, list) else value for name, value in recipe.items()}
         _known("recipe", recipe, {item.name for item in fields(Recipe)})
         _known("synthesis", given, own | reading)
+        _known("synthesis.agreement", agreement, {item.name for item in fields(AgreementTerms)})
         return cls(**{name: value for name, value in given.items() if name in own}, recipe=Recipe(**recipe),
-                   reading=Reading(**{name: value for name, value in given.items() if name in reading}), private=private)
+                   reading=Reading(**{name: value for name, value in given.items() if name in reading}), private=private,
+                   agreement=agreement)
+
+    @property
+    def terms(self) -> AgreementTerms | None:
+        """What the homes signed; None where the config does not say."""
+        return AgreementTerms(**self.agreement) if self.agreement else None
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of synthesise()."""
@@ -101,7 +118,7 @@ def _check_private(plan: Plan) -> None:
     for name in ("epsilon", "delta"):
         if name not in plan.private:
             raise ValueError(f'mode = "{PRIVATE}" needs {name} in [synthesis.private], such as epsilon = 2.0, delta = 1e-5')
-    plain = replace(plan, mode="curator", private={}, clusters=4, sizes=3, shard=1000,
+    plain = replace(plan, mode="curator", private={}, agreement={}, clusters=4, sizes=3, shard=1000,
                     reading=replace(plan.reading, days=0, cap_kwh=None))
     if plain != Plan():
         names = [item.name for item in fields(Plan) if getattr(plain, item.name) != getattr(Plan(), item.name)]
@@ -149,6 +166,27 @@ class Maker:
         return Batch(number, make(found.panel, self.plan, batch_seed(self.seed, number)), found.filled)
 
 
+class LocalMaker:
+    """Batches of the series that homes made in their boxes and let out."""
+
+    def __init__(self, made: Any, population: Any, plan: Plan, seed: int) -> None:
+        self.made, self.plan, self.seed = made, plan, seed
+        self.homes = len(made.households)
+        self.shards = max(1, self.homes // plan.shard)
+        names = population.ids if hasattr(population, "ids") else ()
+        self._away = dict.fromkeys(sorted(set(names) - set(made.households)),
+                                   "it refused, failed or could make none; why stays in its box")
+
+    def __call__(self, number: int) -> Batch:
+        first, last = (self.homes * k // self.shards for k in (number, number + 1))
+        count, plan = last - first, self.plan
+        shuffle = "" if plan.variant == "components" else plan.shuffle or "free"
+        fake = Synthetic(self.made.values[first:last], self.made.households[first:last], self.made.start,
+                         self.made.step_minutes, "local", plan.variant, shuffle, self.made.guarantee, np.full(count, -1),
+                         np.full(count, -1), (), {"homes": count}, {} if number else self._away)
+        return Batch(number, fake, 0)
+
+
 class PrivateMaker:
     """Batches drawn from a private model: post-processing, so any number of homes over any number of days costs no more."""
 
@@ -171,9 +209,33 @@ def fit(population: Any, plan: Plan, seed: int, ledger: str | Path, workers: int
         raise ValueError(f'clusters = {plan.clusters!r}; mode = "{PRIVATE}" needs a whole number: a choice by scores '
                          'would cost')
     cap = {} if plan.reading.cap_kwh is None else {"cap_kwh": plan.reading.cap_kwh}
-    return fit_private(population, seed=seed, ledger=ledger, workers=workers, clusters=plan.clusters, sizes=plan.sizes,
-                       **cap,
-                       **plan.private)
+    return fit_private(population, seed=seed, ledger=ledger, workers=workers, agreement=plan.terms, clusters=plan.clusters,
+                       sizes=plan.sizes, **cap, **plan.private)
+
+
+def ask_locally(population: Any, plan: Plan, seed: int, ledger: str | Path, workers: int = 0) -> LocalMaker:
+    """Every home asked for its own series, made in its own box (`query.synthesise`); charges are kept in the ledger folder.
+
+    Errors: ValueError where no home lets a series out.
+    """
+    from fedenergy.federation.synthesising import local_series
+    from fedenergy.synthesis.held import HeldHomes
+    from fedenergy.synthesis.task import Synthesise
+
+    known, how = Constants(), plan.reading
+    if (how.days, how.align, how.export_channel, how.export_cap_kwh) != (0, "start", "", 0):
+        raise ValueError('mode = "local" gives whole records of the total as the boxes hold them: leave out days, align, '
+                         "export_channel and export_cap_kwh, or cut the population's window")
+    people = population if hasattr(population, "load") else HeldHomes.of(population)
+    cap = known.cap_kwh if how.cap_kwh is None else how.cap_kwh * 60 / people.step_minutes
+    task = Synthesise(plan.variant, plan.shuffle or "free", plan.max_tries, plan.unit_days, plan.continuous, how.gaps,
+                      how.most_missing, plan.recipe, replace(known, cap_kwh=cap))
+    made = local_series(people, task, seed=seed, ledger=Path(ledger), agreement=plan.terms, workers=workers)
+    if not made.households:
+        raise ValueError(f"no home let a series out ({made.refused:,} refused, {made.failed:,} failed, {made.empty:,} could "
+                         'make none): it leaves its box only under [synthesis.agreement] trust = ["open"], classes = '
+                         '["synthetic"], and then epsilon is infinite')
+    return LocalMaker(made, people, plan, seed)
 
 
 def batch_seed(seed: int, number: int) -> int:
@@ -216,7 +278,6 @@ def identity(population: Any, plan: Plan, seed: int, homes: int) -> str:
         values = population.values if isinstance(population, Panel) else population
         rows = values if isinstance(values, np.ndarray) else [home.total for home in values]
         who = [hashlib.sha256(np.ascontiguousarray(row, np.float64)).hexdigest() for row in rows]
+    plain = asdict(replace(plan, private=dict(plan.private), agreement=dict(plan.agreement)))
     return digest(b"fe.synth.1",
-                  {"population": who, "count": size(population), "plan": asdict(replace(plan, private=dict(plan.private))),
-                                  "seed": seed,
-                                  "homes": homes}, 8).hex()
+                  {"population": who, "count": size(population), "plan": plain, "seed": seed, "homes": homes}, 8).hex()

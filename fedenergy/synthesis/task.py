@@ -21,6 +21,7 @@ from fedenergy.synthesis.components import DEFAULT, Recipe
 from fedenergy.synthesis.local import series_of
 from fedenergy.synthesis.private_plan import Constants
 from fedenergy.synthesis.private_shape import HARMONICS, nearest, shape_of, squash
+from fedenergy.synthesis.records import Reading
 
 SYNTHESISE = "synthesise"
 CONSTANTS = Constants()
@@ -42,6 +43,7 @@ class Synthesise:
     the constants say which cluster, bin and cell there are, and each query carries the public state so far.
 
     variant, shuffle, max_tries, unit_days, recipe   of the series: synthesis.synthesise, mode "local"
+    continuous, gaps, most_missing                   of the series: synthesis.local.series_of
     constants                                        of the private rounds
     """
 
@@ -49,6 +51,9 @@ class Synthesise:
     shuffle: str = "free"
     max_tries: int = 200
     unit_days: int = 1
+    continuous: bool = False
+    gaps: str = "refuse"
+    most_missing: float = 0.1
     recipe: Recipe | Mapping[str, Any] = DEFAULT
     constants: Constants | Mapping[str, Any] = CONSTANTS
 
@@ -63,6 +68,7 @@ class Synthesise:
         from fedenergy.synthesis.generate import check_choices
 
         check_choices("local", self.variant, self.shuffle)
+        Reading(gaps=self.gaps, most_missing=self.most_missing)  # its checks
 
     @property
     def clip(self) -> float:
@@ -135,6 +141,7 @@ class Synthesise:
         step = box.world.population.step_minutes
         return series_of(box.load(), seed, box.world.population.steps, variant=self.variant, shuffle=self.shuffle,
                          recipe=self.recipe, max_tries=self.max_tries, unit_days=self.unit_days,
+                         continuous=self.continuous, gaps=self.gaps, most_missing=self.most_missing,
                          cap_kwh=self.constants.cap_kwh * step / 60)
 
     def _block(self, query: SealedQuery, kwh: np.ndarray) -> tuple[int, np.ndarray]:

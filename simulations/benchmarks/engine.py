@@ -150,6 +150,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes, some two minutes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go")
+    parser.add_argument("--figure", type=Path, metavar="FILE", help="where the scale figure goes (SVG, and PNG beside it)")
     parser.add_argument("--only", choices=PARTS, action="append", help="one part; repeat it for more")
     given = parser.parse_args(arguments)
     found: dict[str, Any] = {"machine": {
@@ -159,6 +160,10 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     for name in given.only or PARTS:
         found[name] = PARTS[name](given.quick)
         print("\n".join(printed({name: found[name]})), flush=True)
+    if given.figure and "census" in found:
+        from simulations.benchmarks.engines.figure import write
+
+        print(write(found["census"]["rows"], given.figure))
     if given.json:
         given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return found

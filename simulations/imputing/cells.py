@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +80,7 @@ class Work:
     folder: Path
     progress: Progress
     _residual: Model | None = None
+    _prior: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def compute(self, cell: Cell) -> dict[str, Any]:
         """{"rows": [[pattern, rate, mse, mae], ...], "said", "choice", "spent", "home"} of a cell."""
@@ -100,12 +101,21 @@ class Work:
         fitted = default.fit(found.train, cell.epsilon, study.delta, limits=found.limits, kind=found.kind, unit=cell.unit,
                              residual=residual, tune=study.tune_steps if cell.method == TUNED else 0,
                              batch=study.tune_batch, seed=cell.seed)
-        spent = None if fitted.choice == "simulated" else fitted.base.privacy
-        home = 0.0 if spent is None else spent.household
+        if fitted.choice == "simulated":            # no record, no noise: the same at every epsilon and seed
+            return self._prior_alone(cell.method, fitted)
+        home = fitted.base.privacy.household
         if fitted.model is not None and cell.method == TUNED and fitted.model.total is not None:
             home = fitted.model.total.household
         return self._scored(lambda seen: fitted.points(found.test.values, seen, found.test.time_of_day, seed=cell.seed),
                             said=fitted.privacy, choice=fitted.choice, spent=fitted.epsilon, home=home)
+
+    def _prior_alone(self, method: str, fitted: default.Default) -> dict[str, Any]:
+        if method not in self._prior:
+            test, seed = self.found.test, self.study.seeds[0]
+            self._prior[method] = self._scored(
+                lambda seen: fitted.points(test.values, seen, test.time_of_day, seed=seed), said=fitted.privacy,
+                choice=fitted.choice, spent=0.0, home=0.0)
+        return self._prior[method]
 
     def residual(self) -> Model:
         """The diffusion of simulated homes, kept in the run folder."""

@@ -15,15 +15,19 @@ from pathlib import Path
 import flwr.serverapp.strategy as flower
 import numpy as np
 import pytest
+from flwr.app import ArrayRecord, ConfigRecord
+from flwr.supercore import differential_privacy
 
 import fedenergy as fe
 from fedenergy.box.agreement import AgreementTerms
-from fedenergy.box.updates import CLIPPING_NORM, NORM_BIT, PROXIMAL_MU
+from fedenergy.box.updates import CLIPPING_NORM, NORM_BIT, PROXIMAL_MU, clipped_update
 from fedenergy.config import Engine
 from fedenergy.errors import ConfigError, RunFailed
 from fedenergy.federation import study
 from fedenergy.federation.freeze import load_arrays
+from fedenergy.federation.local_grid import LocalGrid
 from fedenergy.federation.plan import Plan, plan_from_objects
+from fedenergy.federation.shard import Client
 from fedenergy.federation.study import play_plan
 from fedenergy.forecast.task import Forecast
 from fedenergy.forecast.trees import ForecastTrees
@@ -37,11 +41,13 @@ NET = Forecast(lags=(1, 24), hidden=4, local_steps=3, batch=16, test_days=2)
 TREES = ForecastTrees(lags=(1, 24), depth=2, test_days=2)
 TRAINING = fe.Query("train.forecast", rounds=ROUNDS, repeat="same_window")
 
-STOCK = {"Bulyan": {"num_malicious_nodes": 1}, "FedAdagrad": {}, "FedAdam": {}, "FedAvg": {}, "FedAvgM": {"server_momentum": 0.5},
-         "FedMedian": {}, "FedProx": {"proximal_mu": 0.1}, "FedTrimmedAvg": {"beta": 0.2}, "FedXgbBagging": {},
-         "FedXgbCyclic": {}, "FedYogi": {}, "Krum": {"num_malicious_nodes": 1},
-         "MultiKrum": {"num_malicious_nodes": 1, "num_nodes_to_select": 3}, "QFedAvg": {"client_learning_rate": 0.1}}
-WRAPPERS = {f"DifferentialPrivacy{side}Side{how}Clipping": how for side in ("Client", "Server") for how in ("Fixed", "Adaptive")}
+STOCK = {"Bulyan": {"num_malicious_nodes": 1}, "FedAdagrad": {}, "FedAdam": {}, "FedAvg": {},
+         "FedAvgM": {"server_momentum": 0.5}, "FedMedian": {}, "FedProx": {"proximal_mu": 0.1},
+         "FedTrimmedAvg": {"beta": 0.2}, "FedXgbBagging": {}, "FedXgbCyclic": {}, "FedYogi": {},
+         "Krum": {"num_malicious_nodes": 1}, "MultiKrum": {"num_malicious_nodes": 1, "num_nodes_to_select": 3},
+         "QFedAvg": {"client_learning_rate": 0.1}}
+WRAPPERS = {f"DifferentialPrivacy{side}Side{how}Clipping": how for side in ("Client", "Server")
+            for how in ("Fixed", "Adaptive")}
 BYTES = ("FedXgbBagging", "FedXgbCyclic")
 METRIC = "QFedAvg"  # reads a loss beside the arrays
 
@@ -109,28 +115,10 @@ def test_the_list_is_all_that_flower_has():
 
 
 def test_flower_s_names_are_ours():
-    from flwr.supercore import differential_privacy
-
     assert (CLIPPING_NORM, NORM_BIT) == (differential_privacy.KEY_CLIPPING_NORM, differential_privacy.KEY_NORM_BIT)
-    asked: dict = {}
-    from fedenergy.federation.local_grid import LocalGrid
-    from fedenergy.federation.shard import Client
-
-    flower.FedProx(proximal_mu=0.5).configure_train(1, fe_record(), asked_config := config_record(asked),
-                                                    LocalGrid(Client(app=None), 2))
-    assert asked_config[PROXIMAL_MU] == 0.5
-
-
-def fe_record():
-    from flwr.app import ArrayRecord
-
-    return ArrayRecord([np.zeros(1)])
-
-
-def config_record(values):
-    from flwr.app import ConfigRecord
-
-    return ConfigRecord(values)
+    config = ConfigRecord()
+    flower.FedProx(proximal_mu=0.5).configure_train(1, ArrayRecord([np.zeros(1)]), config, LocalGrid(Client(app=None), 2))
+    assert config[PROXIMAL_MU] == 0.5
 
 
 @pytest.mark.parametrize("name", [*ON_ARRAYS, *BYTES])
@@ -231,16 +219,12 @@ def test_homes_that_did_not_agree_to_updates_are_not_asked(tmp_path):
 
 
 def test_client_side_clipping_is_flower_s():
-    from flwr.supercore.differential_privacy import compute_adaptive_clip_model_update
-
-    from fedenergy.box.updates import clipped_update
-
     draw = np.random.default_rng(0)
     for size, bound in ((0.1, 1.0), (3.0, 1.0)):
         sent = {name: draw.normal(size=shape) for name, shape in NET.shapes(POPULATION).items()}
         trained = {name: values + size * draw.normal(size=values.shape) for name, values in sent.items()}
         theirs = [values.copy() for values in trained.values()]
-        bit = compute_adaptive_clip_model_update(theirs, list(sent.values()), bound)
+        bit = differential_privacy.compute_adaptive_clip_model_update(theirs, list(sent.values()), bound)
         ours, own_bit = clipped_update(sent, trained, bound)
         assert own_bit == int(bit)
         for mine, other in zip(ours.values(), theirs, strict=True):

@@ -9,15 +9,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedenergy.box.ledger import Ledger
 from fedenergy.federation import streaming
 from fedenergy.federation.streaming import stream_homes
 from fedenergy.households.simulate import simulate_households
-from fedenergy.synthesis import outputs
+from fedenergy.synthesis import outputs, seams
 from fedenergy.synthesis.generate import synthesise
 from fedenergy.synthesis.intake import panel
+from fedenergy.synthesis.local import synthesise_home
+from fedenergy.synthesis.records import fill
 from fedenergy.synthesis.stream import Maker, Plan, batch_seed, identity
 
 PLAN = Plan(clusters=1, sizes=1, shard=12)
+GRANTED = {"trust": ["open"], "classes": ["synthetic"]}
 HOMES = simulate_households(24, steps=168, seed=1)
 
 
@@ -98,11 +102,55 @@ def test_another_seed_or_plan_is_another_run():
 
 
 def test_local_mode_keeps_names_and_refuses_more(tmp_path):
-    plan = Plan(mode="local", variant="components", shard=12)
-    stream_homes(HOMES, plan, 24, tmp_path / "a.csv", seed=1)
+    plan = Plan(mode="local", variant="components", shard=12, agreement=GRANTED)
+    done = stream_homes(HOMES, plan, 24, tmp_path / "a.csv", seed=1)
     assert list(pd.read_csv(tmp_path / "a.csv")["home"].unique()) == list(HOMES.ids)
+    own = np.stack([synthesise_home(HOMES.load(row), 1, variant="components").values[0] for row in range(24)])
+    np.testing.assert_allclose(records(tmp_path / "a.csv"), own, atol=0.5001e-4)
+    assert (done.batches, done.behind, done.facts["homes_excluded"]) == (2, 24, 0)
+    assert "left by its agreement" in done.facts["guarantee"]
+    with Ledger(tmp_path / "a.csv.ledger") as ledger:
+        charged = {(row.household, row.trust, row.epsilon_micro) for row in ledger.rows()}
+    assert charged == {(name, "open", None) for name in HOMES.ids}
     with pytest.raises(ValueError, match="25 records of 24 homes"):
         stream_homes(HOMES, plan, 25, tmp_path / "b.csv", seed=1)
+
+
+@pytest.mark.parametrize("agreement", [{}, {"trust": ["open"]}, {"classes": ["synthetic"]}])
+def test_local_mode_writes_nothing_that_no_home_grants(tmp_path, agreement):
+    with pytest.raises(ValueError, match=r"24 refused.*epsilon is infinite"):
+        stream_homes(HOMES, Plan(mode="local", agreement=agreement), 24, tmp_path / "a.csv", seed=1)
+    assert [item.name for item in tmp_path.iterdir()] == ["a.csv.ledger"]
+
+
+def test_local_mode_fills_and_joins_in_the_box_and_counts_who_could_make_none(tmp_path):
+    values = panel(HOMES).values[:3].copy()
+    values[0, 30:40], values[1] = np.nan, 0.5
+    plan = Plan.of_table({"mode": "local", "gaps": "fill", "agreement": GRANTED})
+    done = stream_homes(values, plan, 2, tmp_path / "a.csv", seed=1)
+    assert list(pd.read_csv(tmp_path / "a.csv")["home"].unique()) == ["home-000001", "home-000003"]
+    assert list(done.facts["excluded"]) == ["home-000002"]
+    whole = values[:1].copy()
+    whole[0, 30:40] = fill(values[0], np.datetime64("2013-01-07"))[30:40]
+    stitched = synthesise(whole, "local", seed=1).values
+    joined = seams.join(stitched, whole)
+    assert np.abs(joined - stitched).max() > 0.01
+    np.testing.assert_allclose(records(tmp_path / "a.csv")[0], joined[0], atol=0.5001e-4)
+    with pytest.raises(ValueError, match="only 2 of the 3 homes"):
+        stream_homes(values, plan, 3, tmp_path / "c.csv", seed=1)
+
+
+def test_a_file_that_cannot_be_written_is_refused_before(tmp_path, monkeypatch):
+    (tmp_path / "a.csv").mkdir()
+    with pytest.raises(ValueError, match="is a folder"):
+        stream_homes(HOMES, PLAN, 5, tmp_path / "a.csv", seed=1)
+
+    def refused(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(streaming.Path, "mkdir", refused)
+    with pytest.raises(ValueError, match=r"cannot be written in \(Permission denied\)"):
+        stream_homes(HOMES, PLAN, 5, tmp_path / "b.csv", seed=1)
 
 
 @dataclass
@@ -177,7 +225,8 @@ def test_private_mode_spends_once_and_draws_any_length(tmp_path, capsys):
     ({"mode": "private"}, "needs epsilon"), ({"private": {"epsilon": 1.0}}, "belongs to mode"),
     ({"mode": "private", "variant": "raw_shuffle", "private": {"epsilon": 1.0, "delta": 1e-5}}, "variant: mode"),
     ({"cluster": 3}, 'no key "cluster".* Did you mean "clusters"'), ({"recipe": {"season": 7}}, 'no key "season"'),
-    ({"shard": 2}, "at least min_cell"), ({"mode": "local", "shuffle": "within_date"}, "each is alone")])
+    ({"shard": 2}, "at least min_cell"), ({"agreement": {"trust": ["open"]}}, "asks no home"),
+    ({"mode": "local", "agreement": {"cap": -1}}, "cap"), ({"mode": "local", "shuffle": "within_date"}, "each is alone")])
 def test_breaking_plans(table, words):
     with pytest.raises(ValueError, match=words):
         Plan.of_table(table)

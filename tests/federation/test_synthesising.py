@@ -12,6 +12,7 @@ from fedenergy.box.ledger import Ledger
 from fedenergy.box.query import QUERY_CLASSES, SYNTHETIC, Query
 from fedenergy.errors import ConfigError
 from fedenergy.federation import client_app, synthesising
+from fedenergy.federation.local_grid import LocalGrid
 from fedenergy.federation.shard import Client
 from fedenergy.federation.synthesising import local_series, make_world, private_rounds
 from fedenergy.households.simulate import simulate_households
@@ -71,6 +72,8 @@ def test_granted_series_are_the_homes_own_and_cost_infinity(tmp_path, tap):
     assert "epsilon = infinity" in found.guarantee
     for row in range(HOMES):
         np.testing.assert_array_equal(found.values[row], synthesise_home(population().load(row), SEED).values[0])
+    assert isinstance(tap[0].grid, LocalGrid)
+    assert tap[0].asked("query.synthesise") == list(range(HOMES))
     with Ledger(tmp_path / "ledger") as ledger:
         rows = list(ledger.rows())
         assert {(row.trust, row.epsilon_micro) for row in rows} == {("open", None)}
@@ -89,10 +92,13 @@ def test_no_reading_of_a_home_crosses(tmp_path, tap):
 
 
 def test_options_reach_the_boxes(tmp_path):
-    task = Synthesise(variant="components", recipe={"residual": "gev", "periods": [24]})
-    found = local_series(population(2), task, seed=SEED, ledger=tmp_path / "ledger", agreement=SERIES)
-    made = synthesise_home(population().load(1), SEED, variant="components", recipe=Recipe(residual="gev")).values[0]
-    np.testing.assert_array_equal(found.values[1], made)
+    for at, given in enumerate(({"variant": "components", "recipe": Recipe(residual="gev", seasonal_part="phase_shift")},
+                                {"shuffle": "rejection", "max_tries": 30}, {"shuffle": "free", "unit_days": 2})):
+        task = Synthesise(**given)
+        found = local_series(population(2), task, seed=SEED, ledger=tmp_path / f"ledger{at}", agreement=SERIES)
+        made = synthesise_home(population().load(1), SEED, **given).values[0]
+        np.testing.assert_array_equal(found.values[1], made)
+        assert np.abs(made - synthesise_home(population().load(1), SEED).values[0]).max() > 0.01
     for wrong in ({"variant": "case3"}, {"shuffle": "within_date"}, {"recipe": {"residual": "normal"}}):
         with pytest.raises(ValueError, match=r"use|alone"):
             Synthesise(**wrong)
@@ -140,12 +146,16 @@ def same(one, other):
 
 
 @pytest.mark.slow
-def test_workers_change_nothing(tmp_path):
+def test_workers_change_nothing(tmp_path, tap):
+    from fedenergy.federation.ray_grid import RayGrid
+
     workers = 2
     granted = {"seed": SEED, "agreement": SERIES}
     first, again = (local_series(population(), ledger=tmp_path / f"series{n}", workers=n, **granted) for n in (0, workers))
     assert first.values.tobytes() == again.values.tobytes()
     assert first.households == again.households
+    assert [type(one.grid) for one in tap] == [LocalGrid, RayGrid]
+    assert tap[1].asked("query.synthesise") == tap[0].asked("query.synthesise") == list(range(HOMES))
     for trust in ("curator", "sum"):
         models = [private_rounds(population(), Synthesise(), Budget(2.0, 1e-5), seed=SEED, trust=trust, workers=n,
                                  ledger=tmp_path / f"{trust}{n}") for n in (0, workers)]

@@ -6,6 +6,7 @@ FEDENERGY_FUZZ=N sets the number of examples of each test, with fresh randomness
 from __future__ import annotations
 
 import contextlib
+import datetime
 import gzip
 import lzma
 import os
@@ -20,11 +21,15 @@ from hypothesis import strategies as st
 from fedenergy.households.readers.convert import convert
 from fedenergy.households.readers.greenbutton import read_green_button
 from fedenergy.households.readers.inspect import inspect, read
+from fedenergy.households.readers.kinds import channel_of, unit_of
+from fedenergy.households.readers.layout import UNITS
 from fedenergy.households.readers.nem12 import read_nem12
+from fedenergy.households.readers.periods import SIZES, period_size
 from fedenergy.households.readers.readings import COLUMNS, MeterFileError
 from fedenergy.households.readers.sheet import MAX_LINE, number
-from fedenergy.households.readers.stamps import StampParser, date_orders, to_utc, wall_seconds, zone_of
+from fedenergy.households.readers.stamps import StampParser, begins, date_orders, to_utc, wall_seconds, zone_of
 from tests.households.test_readers_kinds import FLUVIUS, HOURS, block, feed, nem, values, wide
+from tests.households.test_readers_more import EXPORTS
 
 EXAMPLES = int(os.environ.get("FEDENERGY_FUZZ", "40"))
 quick = settings(
@@ -63,6 +68,9 @@ cells = st.one_of(
     st.integers(-10, 2 * 10**9).map(str),
     st.floats(allow_nan=True).map(str),
     st.from_regex(r"\d{1,2}/\d{1,2}/(20)?\d\d( \d{1,2}:\d\d)?", fullmatch=True),
+    st.from_regex(r"\d{1,2}:\d\d ?(AM|-\d\d:\d\d)?", fullmatch=True),
+    st.from_regex(r"2024-0\d-1\d (0\d:00)?( to | - |-)2024-0\d-1\d", fullmatch=True),
+    st.sampled_from(["Total", "Consumption", "Generation", "kWh", "W", "therms", "Usage", "sensor.energy", "24"]),
     st.text(max_size=6),
 )
 
@@ -88,6 +96,12 @@ HEADERS = [
     "Hour Start,Electricity 1,Electricity 1 Returned",
     "Date/time UTC,Active energy Wh (A)",
     FLUVIUS.strip().replace(";", ","),
+    "Fecha,Hora,Consumo_kWh,Importe",
+    "time,name,kWh",
+    "start,Usage,Unit",
+    "timestamp,Grid [30],PV [20]\n,L1 Power,L1 Power\nEurope/Amsterdam,W,kWh",
+    "statistic_id,unit_of_measurement,start,sum",
+    "NMI,CON/GEN,DATE," + ",".join(f"{k:02d}:00 - {k + 1:02d}:00" for k in range(24)),
     "Giorno," + ",".join(f"{k}" for k in range(1, 25)),
     "100,NEM12,1,A,B",
     "<feed>",
@@ -183,12 +197,15 @@ HA = b"entity_id,state,last_changed\n" + b"".join(
 )
 
 
-IDS = ["nem", "green", "esb", "fluvius", "dsmr", "wide", "ha"]
+MORE = {name: EXPORTS[name] for name in ("endesa, spring", "texas", "victron", "sce", "enedis", "totals", "jemena",
+                                         "units in a column", "home assistant statistics")}
+IDS = ["nem", "green", "esb", "fluvius", "dsmr", "wide", "ha", *MORE]
 
 
 @pytest.mark.parametrize(("good", "declared"), [
     (NEM, {}), (feed([(1, 72, 0, 4, HOURS[:4]), (19, 72, 0, 4, HOURS[:4])]).encode(), {}), (ESB, {}), (FLU, {}), (DSMR, {}),
-    (WIDE, {"tz": "Europe/Rome", "unit": "kWh"}), (HA, {"step": "60"})], ids=IDS)
+    (WIDE, {"tz": "Europe/Rome", "unit": "kWh"}), (HA, {"step": "60"}),
+    *((one.text.encode(one.encoding), one.declared) for one in MORE.values())], ids=IDS)
 def test_damaged_files(file, good, declared):
     @quick
     @given(damaged(good))
@@ -199,6 +216,41 @@ def test_damaged_files(file, good, declared):
     file.write_bytes(good)
     assert holds(file, read, **declared) is not None
     check()
+
+
+@quick
+@given(st.lists(st.one_of(st.text(max_size=30), cells), max_size=5))
+def test_ranges_and_headings(texts):
+    cut = begins(texts)
+    assert len(cut) == len(texts)
+    assert all(old.strip().startswith(new) or old == new for old, new in zip(texts, cut))
+    for text in texts:
+        assert unit_of(text) in ("", *UNITS)
+        found = channel_of(text)
+        assert found is None or found.channel in ("import", "export", "generation")
+        assert period_size(text, texts) in (0, *SIZES)
+
+
+@quick
+@given(st.sampled_from(["Europe/Madrid", "America/New_York", "Australia/Lord_Howe", "+10:00", "UTC"]), st.dates(
+    datetime.date(2000, 1, 1), datetime.date(2037, 12, 30)), st.sampled_from([24, 48, 96]), st.integers(0, 1))
+def test_numbered_intervals_are_the_days_own(file, zone, date, size, first):
+    """However long the day, its numbered intervals are a step apart and fill it."""
+    lines, starts, step = [], [], 1440 // size
+    for day in (date - datetime.timedelta(1), date, date + datetime.timedelta(1)):
+        midnight = int(np.datetime64(day, "s").astype(np.int64))
+        begin, end = to_utc(np.array([midnight, midnight + 86_400]), zone)[0].tolist()
+        count = (end - begin) // (60 * step)
+        if (end - begin) % (60 * step):
+            return  # Lord Howe moves its clock by half an hour
+        starts.append(begin)
+        lines += [f"{day},{k + first},{k % 7 / 10 + 0.1:.1f}" for k in range(count)]
+    file.write_text("Date,Hour,Usage (kWh)\n" + "\n".join(lines))
+    found = holds(file, read, tz=zone, measure="interval")
+    assert found is not None
+    assert len(found.frame) == len(lines)
+    assert (np.diff(found.series().index.as_unit("s").asi8) == 60 * step).all()
+    assert int(found.series().index.as_unit("s").asi8[0]) == starts[0]
 
 
 @quick

@@ -118,6 +118,14 @@ def test_contract_tuning_trains_the_last_layer_within_epsilon():
         joint.calibrate(1.0, 1.0, 1e-5, 0.1, 5)
 
 
+def test_contract_the_share_of_simulated_homes_grows_with_the_noise():
+    """level .1 at distance .1: half of each; no noise, or distance 0: its own."""
+    other, gp = base().gp, replace(base(4.0).gp, level=0.1)
+    np.testing.assert_allclose(default.mixed(gp, other, 0.1).correlation, (gp.correlation + other.correlation) / 2)
+    assert np.array_equal(default.mixed(replace(gp, level=0.0), other, 0.1).correlation, gp.correlation)
+    assert np.array_equal(default.mixed(gp, other, 0.0).correlation, gp.correlation)
+
+
 def test_contract_a_diffusion_moves_to_another_base_of_its_shape():
     residual, other = trained(), base(4.0).gp
     found = default.Default("dp_gp", other, default.over(residual, other), 4.0, "")

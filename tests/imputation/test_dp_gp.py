@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fedenergy import imputation as imp
+from fedenergy.ids import stream
 from fedenergy.imputation import dp_gp
 from fedenergy.imputation import dp_gp_release as release
 from fedenergy.imputation.base import Base
@@ -229,6 +230,23 @@ def test_oracle_the_conditional_gaussian_by_numpy():
         gain = cov[np.ix_(~o, o)] @ inverse
         np.testing.assert_allclose(found[i, ~o], mean[~o] + gain @ (x[i, o] - mean[o]), rtol=1e-9)
         np.testing.assert_allclose(variance[i, ~o], np.diag(cov[np.ix_(~o, ~o)] - gain @ cov[np.ix_(o, ~o)]), rtol=1e-7)
+
+
+def test_oracle_samples_are_a_joint_draw_conditioned_on_its_error(monkeypatch):
+    """Matheron, slowly: the prior's draw plus the filling of what it misses at the observed steps; one solve a chunk."""
+    gp, data = fitted(), windows(3, 6)
+    seen = imp.points(0.5).observed(3, 12)
+    solves, inner = [], dp_gp.gains
+    monkeypatch.setattr(dp_gp, "gains", lambda cov, seen: solves.append(len(seen)) or inner(cov, seen))
+    drawn = gp.sample(data.values, seen, samples=5, seed=2)
+    assert solves == [3]
+    x, known, starts = gp.read(data.values, seen, None)
+    (_, mean, cov), = gp.laws(starts)
+    for i in range(3):
+        noise = stream(2, "dp_gp", "", f"window-{i}").standard_normal((5, 12)) @ np.linalg.cholesky(cov).T
+        for j in range(5):
+            slow = noise[j] + dp_gp.conditional(mean, cov, (x[i] - noise[j])[None], known[i:i + 1])[0][0]
+            np.testing.assert_allclose(drawn[i, j, ~known[i], 0], gp.back(slow, 0.0)[~known[i]], rtol=1e-9)
 
 
 def test_oracle_the_noise_free_moments_are_those_of_numpy():

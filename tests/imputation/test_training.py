@@ -67,6 +67,18 @@ def test_contract_a_resumed_run_equals_the_uninterrupted_one(tmp_path, privacy, 
     assert torch.equal(weights(run(**options)), weights(whole))            # finished: nothing more is spent
 
 
+def test_contract_each_step_is_told_once_and_again_on_resuming(tmp_path):
+    whole, first, again = [], [], []
+    model = run(6, on_step=lambda *a: whole.append(a))
+    assert whole == list(zip(model.log["step"], model.log["loss"]))
+    options = dict(checkpoint=tmp_path, checkpoint_every=2)
+    with pytest.raises(Killed):
+        run(progress=KillAt(3), on_step=lambda *a: first.append(a), **options)
+    run(on_step=lambda *a: again.append(a), **options)
+    assert first == whole[:len(first)] != []
+    assert again == whole
+
+
 def test_contract_other_arguments_or_damage_are_refused(tmp_path):
     run(2, checkpoint=tmp_path)
     with pytest.raises(ValueError, match="other arguments"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,11 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedenergy import imputation as imp
 from fedenergy import studies
 from fedenergy.privacy.noise import SimulationNoise
 from fedenergy.progress import SilentProgress
-from simulations.imputing import cells, page
-from simulations.imputing.data import homes_windows
+from simulations.imputing import cells, constants, page
+from simulations.imputing.data import HALF_HOUR, Set, homes_windows, masks
 from simulations.private_imputation import PrivateImputation
 
 CONFIG = Path(__file__).parents[2] / "configs" / "private_imputation.toml"
@@ -57,6 +59,44 @@ def test_the_config_is_taken_and_checked(tmp_path):
                           ("seeds is empty", {"seeds": ()}), ("tune_steps", {"tune_steps": 0}), ("rate", {"rates": (1.5,)})):
         with pytest.raises(ValueError, match=message):
             replace(study, **more)
+
+
+def test_where_nothing_is_read_one_filling_serves_every_epsilon_and_seed(tmp_path, monkeypatch):
+    """Three homes, household unit: the public rule takes the simulated homes' imputer, whose filling has no noise."""
+    use = np.random.default_rng(0).gamma(2.0, 0.1, (9, 96, 1))
+    windows = imp.Windows(use, 48, homes=("a", "b", "c") * 3)
+    found = Set(windows, windows, use, HALF_HOUR, "homes")
+    work = cells.Work(TOY, found, masks(found, ("outage",), (0.5,)), tmp_path, SilentProgress())
+    calls, inner = [], cells.Work._scored
+    monkeypatch.setattr(cells.Work, "_scored", lambda *a, **more: calls.append(1) or inner(*a, **more))
+    got = [work.compute(cells.Cell("simulated", cells.DEFAULT, cells.PRIVATE, "household", epsilon, seed))
+           for epsilon in (0.5, 10.0) for seed in (0, 1)]
+    assert all(one == got[0] for one in got)
+    assert (got[0]["choice"], got[0]["spent"], got[0]["home"], len(calls)) == ("simulated", 0.0, 0.0, 1)
+
+
+def test_golden_the_setting_with_the_lowest_mean_among_the_least_worst():
+    """Worst ratios 1.0, 1.005 and 1.2: the first two are even (1 % apart); of these the second has the lower mean."""
+    cells_ = pd.DataFrame([(f"cell {i}", lags, value, value) for lags, pair in ((8, (1.0, 1.0)), (12, (1.005, 0.8)),
+                                                                               (18, (1.2, 0.5)))
+                           for i, value in enumerate(pair)], columns=["family", "lags", "mse", "mae"])
+    table = constants.judged(cells_, ["lags"])
+    assert table["lags"].tolist() == [12, 8, 18]
+    assert table["even"].tolist() == [True, True, False]
+    assert table["mean"].tolist() == pytest.approx([math.sqrt(1.005 * 0.8), 1.0, math.sqrt(0.6)])
+
+
+def test_smoke_kriging_constants_are_set_on_simulated_series(monkeypatch):
+    """Two settings on one family; nothing is read from disk."""
+    for name, value in (("LAGS", (6,)), ("MARGINS", (1.0,)), ("SAMPLINGS", (1.0, 9.0)), ("RECORDS", ((30, 2.0),)),
+                        ("EACH", 2)):
+        monkeypatch.setattr(constants, name, value)
+    first = next(constants.series(0))
+    monkeypatch.setattr(constants, "series", lambda seed: [first])
+    found = constants.kriging_cells(0)
+    assert len(found) == 2 * len(constants.HIDING)
+    assert np.isfinite(found[["mse", "mae"]].to_numpy()).all()
+    assert found["sampling"].nunique() == 2
 
 
 def test_the_split_is_by_time_and_windows_with_gaps_are_left_out():

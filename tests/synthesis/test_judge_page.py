@@ -68,3 +68,27 @@ def test_readings_follow_the_scores(judged):
     lines = table({**scores, "privacy": privacy})
     assert "real records pass" in set(lines["reading"])
     assert np.isfinite(lines["artificial"]).all()
+
+
+@pytest.mark.parametrize("distance", ["euclidean", "dtw"])
+def test_a_choice_of_clusters_is_drawn_with_its_three_criteria(homes, distance, tmp_path):
+    from fedenergy.report import synthesis_page
+    from fedenergy.synthesis import stream
+
+    plan = stream.Plan(clusters="auto", sizes=1, criterion="calinski_harabasz", distance=distance)
+    some = syn.panel(homes.values[:30], ids=homes.ids[:30])
+    fake = stream.make(some, plan, 1)
+    judged = syn.judge(some, fake, parts=[])
+    chosen = judged["choice"]
+    best = max((k for k in chosen["scores"] if k > 1), key=lambda k: chosen["scores"][k]["calinski_harabasz"])
+    assert chosen["clusters"] == best
+    (plate,) = synthesis_page.gallery(judged)
+    found = plate.figure.axes
+    for ax, name in zip(found, ("inertia", "silhouette", "calinski_harabasz"), strict=True):
+        ks = [k for k in sorted(chosen["scores"]) if name in chosen["scores"][k]]
+        np.testing.assert_array_equal(ax.lines[0].get_xdata(), ks)
+        np.testing.assert_array_equal(ax.lines[0].get_ydata(), [chosen["scores"][k][name] for k in ks])
+        assert set(ax.lines[1].get_xdata()) == {best}
+    assert "How many clusters" in judged.to_html(tmp_path / "x.html").read_text()
+    fixed = syn.judge(some, stream.make(some, stream.Plan(sizes=1), 1), parts=[])
+    assert "choice" not in fixed

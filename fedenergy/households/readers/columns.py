@@ -16,8 +16,10 @@ from fedenergy.households.readers.sheet import Sheet, number, unwrap
 from fedenergy.households.readers.stamps import begins, date_orders, split, zone_of
 
 MOST_LABELS = 40
-_UNIT_HEADING = re.compile(r"(?i)\b(?:units?|uom|unit of measurement|eenheid|einheit|unidad|unit[ée]|unità|måleenhed|enhed|enhet"
-                           r"|jednotka|jednostka|yksikkö|ühik)\b")
+_UNIT_HEADING = re.compile(
+    r"(?i)\b(?:units?|uom|unit of measurement|eenheid|einheit|unidad|unit[ée]|unità|måleenhed|enhed|enhet"
+    r"|jednotka|jednostka|yksikkö|ühik)\b"
+)
 _ZONE = re.compile(r"\b([A-Z][A-Za-z]+/[A-Z][A-Za-z_]+(?:/[A-Z][A-Za-z_]+)?)")
 _CLOCK = re.compile(r"\d{1,2}:\d\d(:\d\d)?(\s?[AaPp]\.?[Mm]\.?)?")
 
@@ -32,19 +34,28 @@ def generic(path: Path, sheet: Sheet, declared: Mapping[str, Any], evidence: dic
         evidence["time"] = [f"{' and '.join(map(repr, time))} hold time stamps"]
         if others:
             alternatives["time"] = [f"--time {name!r}" for name in others]
+    numbered = time[1] if len(time) == 2 and period_size("hour", sheet.column(time[1])) else ""
+    time = time[:1] if numbered else time
     layout = _clock_of_heading(Layout("table", time, ()), evidence)
-    if len(time) == 1 and (period := _period(sheet, time[0])):
-        size = period_size(period, sheet.column(period))
+    if len(time) == 1 and (period := numbered or _period(sheet, time[0])):
+        size = period_size("hour", sheet.column(period))
         layout = replace(layout, period=period, stamp="start", step_minutes=1440 // size)
-        evidence["time"].append(f"{period!r} numbers the {size} intervals of a day")
+        evidence.setdefault("time", []).append(f"{period!r} numbers the {size} intervals of a day")
         evidence["stamp"] = [f"{period!r} numbers the interval itself"]
     numeric = [name for name in sheet.header if name not in (*time, layout.period) and _numeric(sheet, name)]
     if "channel" in declared:
-        texts = [declared["channel"]] if isinstance(declared["channel"], str) else [str(text) for text in declared["channel"]]
+        texts = (
+            [declared["channel"]] if isinstance(declared["channel"], str) else [str(text) for text in declared["channel"]]
+        )
         if any(text.rpartition("=")[0] in sheet.header for text in texts):
             evidence["channels"] = ["declared"]
-            return replace(_units(path, sheet, layout, evidence),
-                           channels=tuple(declared_channel(path, sheet.header, text) for text in texts))
+            return replace(
+                _units(path, sheet, layout, evidence),
+                channels=tuple(
+                    replace(item, unit=item.unit or unit_of(item.column))
+                    for item in (declared_channel(path, sheet.header, text) for text in texts)
+                ),
+            )
     parts = tuple(found for name in numeric if (found := channel_of(name)))
     if not parts and len(numeric) == 1:
         parts = (Channel(numeric[0], "import", "", unit_of(numeric[0])),)
@@ -62,7 +73,8 @@ def generic(path: Path, sheet: Sheet, declared: Mapping[str, Any], evidence: dic
             declared_channel(path, sheet.header, text)
     if made := [item.column for item in layout.channels if item.channel == "generation"]:
         evidence.setdefault("channels", []).append(
-            f"{made[0]!r} is what was produced; if it is what went into the grid, declare --channel {made[0] + '=export'!r}")
+            f"{made[0]!r} is what was produced; if it is what went into the grid, declare --channel {made[0] + '=export'!r}"
+        )
     return _units(path, sheet, layout, evidence)
 
 
@@ -111,7 +123,8 @@ def _long(path: Path, sheet: Sheet, layout: Layout, label: str, declared: Mappin
     evidence["channels"] = [f"{label!r} names what {value.column!r} meters in each row"]
     if "channel" in declared:
         texts = [declared["channel"]] if isinstance(declared["channel"], str) else declared["channel"]
-        parts |= {item.column: item for text in texts for item in [declared_channel(path, labels, str(text), label)]}
+        found = [declared_channel(path, labels, str(text), label) for text in texts]
+        parts |= {item.column: replace(item, unit=item.unit or value.unit) for item in found}
         evidence["channels"].append("declared")
     if left := [text for text in labels if text not in parts]:
         evidence["set aside"] = [*evidence.get("set aside", ()), *(f"rows of {label} {text!r}" for text in left[:8])]
@@ -125,14 +138,23 @@ def _units(path: Path, sheet: Sheet, layout: Layout, evidence: dict) -> Layout:
             continue
         texts = {unwrap(text) for text in sheet.column(name)}
         known = {found for text in texts if (found := unit_of(text)) and len(text) < 16}
-        if not known and len(texts) == 1 and (only := next(iter(texts))) and not any(item.unit for item in layout.channels) \
-                and number(only, ".") is None:
-            raise MeterFileError(path, f"every reading is in {only[:20]!r} ({name}): no electric energy or power", sheet.lines[0])
+        if (
+            not known
+            and len(texts) == 1
+            and (only := next(iter(texts)))
+            and not any(item.unit for item in layout.channels)
+            and number(only, ".") is None
+        ):
+            raise MeterFileError(
+                path, f"every reading is in {only[:20]!r} ({name}): no electric energy or power", sheet.lines[0]
+            )
         if not known:
             continue
         evidence["unit"] = [f"column {name!r} names it in each row"]
         if len(texts) == 1:
-            return replace(layout, unit=next(iter(known)), channels=tuple(replace(item, unit="") for item in layout.channels))
+            return replace(
+                layout, unit=next(iter(known)), channels=tuple(replace(item, unit="") for item in layout.channels)
+            )
         return replace(layout, unit="kWh", unit_column=name)
     return layout
 
@@ -143,8 +165,13 @@ def _one_quantity(parts: tuple[Channel, ...]) -> tuple[Channel, ...]:
     if energy and any(item.unit in POWER for item in parts):
         parts = tuple(item for item in parts if item.unit not in POWER)
     split_up = {item.channel for item in parts if item.register}
-    return tuple(item for item in parts if item.register or item.channel not in split_up
-                 or not re.search(r"(?i)\b(total|totaal|totale|gesamt|sum)\b", item.column))
+    return tuple(
+        item
+        for item in parts
+        if item.register
+        or item.channel not in split_up
+        or not re.search(r"(?i)\b(total|totaal|totale|gesamt|sum)\b", item.column)
+    )
 
 
 def declared_channel(path: Path, names: Sequence[str], text: str, label: str = "") -> Channel:
@@ -157,8 +184,9 @@ def declared_channel(path: Path, names: Sequence[str], text: str, label: str = "
         )
     if column not in names and column not in {unwrap(name) for name in names}:
         shown = ", ".join(dict.fromkeys(unwrap(name) for name in names[:5_000])) if label else ", ".join(names[:12])
-        raise MeterFileError(path, f"no {f'label {column!r} in {label!r}' if label else f'column {column!r}'} (there are: "
-                                   f"{shown[:300]})")
+        raise MeterFileError(
+            path, f"no {f'label {column!r} in {label!r}' if label else f'column {column!r}'} (there are: {shown[:300]})"
+        )
     return Channel(column, parts[0], parts[1] if len(parts) > 1 else "", parts[2] if len(parts) > 2 else "")
 
 
@@ -166,15 +194,24 @@ def _time_columns(path: Path, sheet: Sheet) -> tuple[tuple[str, ...], list[str]]
     found, clocks = [], []
     for k, name in enumerate(sheet.header):
         texts = begins([unwrap(text) for text in sheet.columns[k][:50]])
-        if all(date_orders([text]) for text in texts) and (k == 0 or not all(number(text, ".") is not None for text in texts)
-                                   or re.search(r"(?i)date|time|stamp|epoch|day|datum|data\b|fecha", name)):
+        if all(date_orders([text]) for text in texts) and (
+            k == 0
+            or not all(number(text, ".") is not None for text in texts)
+            or re.search(r"(?i)date|time|stamp|epoch|day|datum|data\b|fecha", name)
+        ):
             found.append(name)
         elif all(_CLOCK.fullmatch(text) for text in texts):
             clocks.append(name)
     if not found:
         raise _no_stamps(path, sheet)
-    starts = [name for name in found if re.search(
-        r"(?i)start|begin|utc|\b(?:from|van|von|dal|desde|de|fra|od|algus|d[ée]but|inicio|inizio)\b", name.replace("_", " "))]
+    starts = [
+        name
+        for name in found
+        if re.search(
+            r"(?i)start|begin|utc|\b(?:from|van|von|dal|desde|de|fra|od|algus|d[ée]but|inicio|inizio)\b",
+            name.replace("_", " "),
+        )
+    ]
     best = (starts or found)[0]
     texts = begins([unwrap(text) for text in sheet.column(best)[:50]])
     chosen = (
@@ -191,9 +228,15 @@ def _no_stamps(path: Path, sheet: Sheet) -> MeterFileError:
     best = max(range(len(good)), key=lambda k: sum(good[k]))
     if sum(good[best]) * 2 > len(good[best]):
         row = good[best].index(False)
-        return MeterFileError(path, f"{sheet.header[best]} = {sheet.columns[best][row][:30]!r} is no time stamp, as the rows "
-                                    "above have: a second table in one file? Else declare --time COLUMN", sheet.lines[row])
-    return MeterFileError(path, "no column holds time stamps in every row: declare --time COLUMN (and --dates)", sheet.lines[0])
+        return MeterFileError(
+            path,
+            f"{sheet.header[best]} = {sheet.columns[best][row][:30]!r} is no time stamp, as the rows "
+            "above have: a second table in one file? Else declare --time COLUMN",
+            sheet.lines[row],
+        )
+    return MeterFileError(
+        path, "no column holds time stamps in every row: declare --time COLUMN (and --dates)", sheet.lines[0]
+    )
 
 
 def _numeric(sheet: Sheet, name: str) -> bool:
@@ -201,4 +244,5 @@ def _numeric(sheet: Sheet, name: str) -> bool:
     values = [number(text, sign) for text in texts for sign in (".", ",")]
     pairs = list(zip(values[::2], values[1::2]))
     return all(left is not None or right is not None for left, right in pairs) and any(
-        value is not None and value == value for pair in pairs for value in pair)
+        value is not None and value == value for pair in pairs for value in pair
+    )

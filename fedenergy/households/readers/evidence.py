@@ -17,6 +17,7 @@ from fedenergy.households.readers.registers import MOST_FALLS, falls
 from fedenergy.households.readers.sheet import Sheet, number, unwrap
 from fedenergy.households.readers.stamps import begins, date_orders
 
+LABELLED = ("fluvius", "esb-hdf", "home-assistant")  # one register may have two labels
 MOST_BELOW = 0.02  # of the rows; a stray negative reading is counted, not asked for
 FEW_FALLS = 0.01  # a register proposed without asking is reset hardly ever
 GUESSES_FROM = 20  # rows: fewer tell nothing about monotony
@@ -52,7 +53,8 @@ def fill(path: Path, sheet: Sheet, layout: Layout, evidence: dict, alternatives:
             questions.append(Question("--channel", f"Which column meters what? (columns: {', '.join(numeric[:12])})",
                                       ("COLUMN=import", "COLUMN=export")))
     keys = [(item.channel, item.register) for item in layout.channels]
-    if twice := [item.column for item, key in zip(layout.channels, keys) if keys.count(key) > 1 and not layout.label]:
+    if twice := [item.column for item, key in zip(layout.channels, keys) if keys.count(key) > 1
+                 and not (layout.label and layout.kind in LABELLED)]:
         names = ", ".join(repr(name[:30]) for name in twice[:6])
         questions.append(Question("--channel", f"{names} seem to meter the same: which is what?",
                                   ("COLUMN=import:REGISTER", "COLUMN=NAME")))
@@ -251,11 +253,13 @@ def _signs(sheet: Sheet, layout: Layout, evidence: dict, questions: list) -> Non
     for item in layout.channels:
         if item.column not in sheet.header or item.channel == "net":
             continue
-        values = np.array([value for text in sheet.column(item.column) if (value := number(text, layout.decimal)) is not None])
+        found = [value for text in sheet.column(item.column) if (value := number(text, layout.decimal)) is not None]
+        values = np.array(found, np.float64)
         below = int((np.nan_to_num(values) < 0).sum())
         if below > max(2, MOST_BELOW * len(values)):
-            questions.append(Question("--channel", f"{item.column!r} is below 0 in {below:,} of {len(values):,} rows: import "
-                                      "less export, or another sign?", (f"'{item.column}=net'", f"'{item.column}=NAME'")))
+            questions.append(Question(
+                "--channel", f"{item.column!r} is below 0 in {below:,} of {len(values):,} rows: import less export, or "
+                "another sign?", (f"'{item.column}=net'", f"'{item.column}=NAME'")))
 
 
 def _in_time(wall: np.ndarray) -> np.ndarray:

@@ -147,7 +147,7 @@ def _table(path: Path, declared: Mapping[str, Any]) -> Proposal:
 
 
 def _known(sheet: Sheet, declared: Mapping[str, Any]) -> Any:
-    """The kind that the headers tell, unless columns are declared; channels that are labels of a long kind are no columns."""
+    """The kind that the headers tell, unless columns are declared; the labels of a long kind are no columns."""
     if "time" in declared or declared.get("kind", "") == "table":
         return None
     known = recognise(sheet)

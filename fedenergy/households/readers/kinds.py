@@ -13,14 +13,16 @@ from fedenergy.households.readers.stamps import split
 Evidence = dict[str, list[str]]
 Found = tuple[Layout, Evidence]
 
-_SKIP = re.compile(r"(?i)(?<![a-z])gas(?![a-z])|gas usage|naturgas|erdgas|aardgas|water(?!t)|wasser|m3|m³|therm|\bccf\b|\b[gm]j\b|temp|volt|humid"
-                   r"|reactive|reactiva|r[ée]active|reattiva|kvar|kva\b|factor|frequency|hertz|intensity|irradian|w/m|ampere|peak|currently"
+_SKIP = re.compile(r"(?i)(?<![a-z])gas(?![a-z])|gas usage|naturgas|erdgas|aardgas|water(?!t)|wasser|m3|m³|therm|\bccf\b"
+                   r"|\b[gm]j\b|temp|volt|humid"
+                   r"|reactive|reactiva|r[ée]active|reattiva|kvar|kva\b|factor|frequency|hertz|intensity|irradian|w/m|ampere|peak"
+                   r"|currently"
                    r"|(?<![a-z])current(?![a-z])|momentan|instant|price|preis|prijs|precio|cost|kosten|charge\b|\bimporte\b|\bimporto\b"
                    r"|betrag|[€£$]|tarif\b|co2|index_|total_act_power|invalid|autocons|self.?cons|eigenverbr|zelfverbr"
                    r"|\b(?:id|number|nummer|serial|account|contract|ean|nmi|mprn|mpan|cups|esiid|prm)\b")
 _EXPORT = re.compile(
-    r"(?i)return|retour|export|inject|injectie|feed|terug|tilbagel|einspeis|immess|surplus|vertid|excedent|\bAS[_ ]k?wh|oddan|dod[áa]v"
-    r"|\b2\.8\.[0-9]"
+    r"(?i)return|retour|export|inject|injectie|feed|terug|tilbagel|einspeis|immess|surplus|vertid|excedent|\bAS[_ ]k?wh"
+    r"|oddan|dod[áa]v|\b2\.8\.[0-9]"
 )
 _GENERATION = re.compile(
     r"(?i)solar|\bpv\b|photovolt|fotovolt|generat|generad|produc|produz|produktion|tootmi|opwek|erzeug|v[ýy]rob|wytw"

@@ -12,8 +12,10 @@ from fedenergy.households.readers.sheet import Sheet, unwrap
 from fedenergy.households.readers.stamps import to_utc
 
 SIZES = (24, 48, 96, 144, 288)
-_HEADING = re.compile(r"(?i)\b(?:hours?|hora|heure|stunde|ora|uur|godzina|hodina|tund|time|hr|h|he|hh|period|periodo|interval|slot"
-                      r"|quarter|cuarto)\b")
+_HEADING = re.compile(
+    r"(?i)\b(?:hours?|hora|heure|stunde|ora|uur|godzina|hodina|tund|time|hr|h|he|hh|period|periodo|interval|slot"
+    r"|quarter|cuarto)\b"
+)
 
 
 def period_size(heading: str, texts: Sequence[str]) -> int:
@@ -35,8 +37,9 @@ def period_size(heading: str, texts: Sequence[str]) -> int:
     return size if len(values) > 0.9 * size - 1 else 0
 
 
-def period_offsets(sheet: Sheet, days: np.ndarray, texts: Sequence[str], tz: str | None
-                   ) -> tuple[np.ndarray, np.ndarray | None]:
+def period_offsets(
+    sheet: Sheet, days: np.ndarray, texts: Sequence[str], tz: str | None
+) -> tuple[np.ndarray, np.ndarray | None]:
     """((rows,) wall seconds of the intervals' beginnings, (rows,) UTC offsets; None while the clock tz is not known).
 
     days    (rows,) wall seconds of midnight
@@ -51,8 +54,11 @@ def period_offsets(sheet: Sheet, days: np.ndarray, texts: Sequence[str], tz: str
         row = next(k for k, text in enumerate(texts) if not unwrap(text).isdecimal())
         raise MeterFileError(sheet.path, f"{texts[row][:30]!r} is no number of an interval", sheet.lines[row]) from None
     if not size:
-        raise MeterFileError(sheet.path, f"intervals are numbered {ordinal.min()} to {ordinal.max()}, but a day has "
-                                         f"{', '.join(map(str, SIZES))} of them", sheet.lines[int(ordinal.argmax())])
+        raise MeterFileError(
+            sheet.path,
+            f"intervals are numbered {ordinal.min()} to {ordinal.max()}, but a day has {', '.join(map(str, SIZES))} of them",
+            sheet.lines[int(ordinal.argmax())],
+        )
     if (odd := np.flatnonzero(days % 86_400)).size:
         raise MeterFileError(sheet.path, "a date beside a numbered interval has no clock time", sheet.lines[int(odd[0])])
     at, step = ordinal - ordinal.min(), 86_400 // size
@@ -67,14 +73,21 @@ def period_offsets(sheet: Sheet, days: np.ndarray, texts: Sequence[str], tz: str
     by_clock = (length == size) | ((length < size) & (last == size)) | ((length > size) & (last <= size))
     if (over := np.flatnonzero((at >= np.maximum(length, size)[day]) | ((at >= length[day]) & ~by_clock[day]))).size:
         row = int(over[0])
-        raise MeterFileError(sheet.path, f"interval {ordinal[row]} of a day of {length[day[row]]} intervals on the clock {tz}: "
-                                         "is --tz right?", sheet.lines[row])
+        raise MeterFileError(
+            sheet.path,
+            f"interval {ordinal[row]} of a day of {length[day[row]]} intervals on the clock {tz}: is --tz right?",
+            sheet.lines[row],
+        )
     utc = edges[0][day] + at * step
     clocked = np.flatnonzero(by_clock[day] & (length != size)[day])
     if clocked.size:
         utc[clocked], real, _ = to_utc(wall[clocked], tz)
         if not real.all():
             row = int(clocked[np.flatnonzero(~real)[0]])
-            raise MeterFileError(sheet.path, f"interval {ordinal[row]} is in the hour that the clock {tz} skips: the file is on "
-                                             "another clock; declare --tz (UTC, +01:00, ...)", sheet.lines[row])
+            raise MeterFileError(
+                sheet.path,
+                f"interval {ordinal[row]} is in the hour that the clock {tz} skips: the file is on "
+                "another clock; declare --tz (UTC, +01:00, ...)",
+                sheet.lines[row],
+            )
     return wall, wall - utc

@@ -25,7 +25,8 @@ MOST_CONFLICTS = 0.3
 COUNT_NAMES = ("rows", "missing", "null_text", "duplicates", "conflicts", "off_grid", "gaps", "gap_runs", "zero_run",
                "flat_run", "negative", "implausible", "unit_jumps", "substituted", "estimated", "questionable",
                "nonexistent_local", "dst_repeated", "dst_single", "swap_suspect", "register_reset", "register_rollover",
-               "across_gaps", "blank_lines", "preamble_lines", "footer_lines", "set_aside", "multiplier_conflict", "unsorted")
+               "across_gaps", "blank_lines", "preamble_lines", "footer_lines", "set_aside", "multiplier_conflict",
+               "unsorted")
 
 
 class MeterFileError(ConfigError, ValueError):

@@ -1,0 +1,158 @@
+"""How the constants of the default imputer were set, away from every test window that it is judged on.
+
+    python -m simulations.imputing.constants                 kriging: simulated series only; some minutes
+    python -m simulations.imputing.constants --data DIR      towards_simulated: London's validation windows
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from itertools import product
+
+import numpy as np
+import pandas as pd
+
+from fedenergy import imputation as imp
+from fedenergy.households.datasets import london_households
+from fedenergy.households.simulate import simulate_households
+from fedenergy.ids import stream
+from fedenergy.imputation import default, dp_gp, kriging
+from fedenergy.imputation.base import Daily
+from fedenergy.imputation.baselines import WINDOW_ONLY
+from fedenergy.imputation.dp_gp_release import in_parts, mean_of
+from fedenergy.privacy.epsilon import micro
+from fedenergy.privacy.gaussian import rho_micro
+from fedenergy.privacy.noise import noise_from
+from simulations.imputing.data import HALF_HOUR
+
+T, DELTA = 96, 1e-5
+LAGS, MARGINS, SAMPLINGS = (8, 12, 18), (0.8, 1.2, 1.6), (1.0, 2.0, 3.0)
+RECORDS = ((127, 0.5), (127, 2.0), (127, 10.0), (500, 0.5), (500, 10.0), (4_000, 1.0))     # windows, epsilon
+HIDING = (imp.points(0.1), imp.points(0.5), imp.blocks(0.3), imp.outage(0.5))
+EACH = 24               # test windows of a pattern
+DISTANCES = (0.0, 0.03, 0.1, 0.3, 1.0)
+EPSILONS = (0.5, 1.0, 2.0, 4.0, 10.0)
+EVEN = 1.01             # a worst cell up to here is taken as none lost
+
+
+def gaussian_series() -> dict[str, tuple[np.ndarray, int]]:
+    """{family: (covariance (T, T) of a window, steps per day)}; each window's level is added."""
+    lag = np.abs(np.arange(T)[:, None] - np.arange(T))
+    walk = np.minimum(np.arange(T)[:, None], np.arange(T)) / T + 0.0
+    day = np.cos(2 * np.pi * lag / 24)
+    return {"random walk": (walk, T + 1), "random walk and white noise": (walk + 0.01 * np.eye(T), T + 1),
+            "memory of 4 steps": (np.exp(-lag / 4), T + 1), "memory of 30 steps": (np.exp(-lag / 30), T + 1),
+            "smooth": (np.exp(-((lag / 10) ** 1.6)), T + 1), "white noise": (np.eye(T), T + 1),
+            "memory of 20 steps and a day": (0.5 * np.exp(-lag / 20) + 0.5 * day, 24)}
+
+
+def series(seed: int):
+    """(family, train (n, T), test (m, T), steps per day, limits, skewed) with as many training windows as any cell needs."""
+    most, tests = max(n for n, _ in RECORDS), len(HIDING) * EACH
+    for name, (cov, slots) in gaussian_series().items():
+        rng = stream(seed, "series", "", name)
+        x = rng.multivariate_normal(np.zeros(T), cov, most + tests, method="eigh")
+        x += 2 * rng.standard_normal((most + tests, 1))
+        yield name, x[:most], x[most:], slots, (-12.0, 12.0), False
+    for minutes, days in ((60, 364), (10, 60), (1, 6)):
+        slots = 1440 // minutes
+        homes = simulate_households(60, steps=days * slots, step_minutes=minutes, seed=100 + seed)
+        cut = [homes.load(k).total for k in range(len(homes))]
+        x = np.concatenate([v[:len(v) // T * T].reshape(-1, T) for v in cut])
+        x = x[stream(seed, "series", "", f"homes {minutes}").permutation(len(x))[:most + tests]]
+        yield f"simulated homes, {minutes} min", x[:-tests], x[-tests:], slots, (0.0, minutes / 10), True
+
+
+def kriging_cells(seed: int) -> pd.DataFrame:
+    """A row per family, records, epsilon, pattern and setting: MSE of the mean and MAE of the median over the best free."""
+    rows = []
+    for family, train, test, slots, limits, skewed in series(seed):
+        seen = np.concatenate([m.observed(EACH, T)[:, :, 0] for m in HIDING])
+        parts = [slice(k * EACH, (k + 1) * EACH) for k in range(len(HIDING))]
+        windows, holey = imp.Windows(test, slots if T % slots == 0 else 24), np.where(seen, test, np.nan)[:, :, None]
+        free = [imp.fill_with(name, windows, seen[:, :, None])[:, :, 0] for name in WINDOW_ONLY if name != "kalman"]
+        if T % slots == 0:
+            free.append(Daily().fill(holey, seen[:, :, None], windows.time_of_day)[:, :, 0])
+        best = [{k: min(error(f[p], test[p], seen[p])[k] for f in free) for k in ("mse", "mae")} for p in parts]
+        u = (train.clip(*limits) - limits[0]) / (limits[1] - limits[0])
+        for (n, epsilon), count in product(RECORDS, LAGS):
+            lags = kriging.lags_of(T, count)
+            noise = noise_from("simulation", seed).source("*zone", "kriging variogram")
+            found = mean_of(in_parts(lambda x, lags=lags: kriging.shapes(x, lags), u[:n], None), 1.0, n,
+                            rho_micro(micro(epsilon), DELTA), noise)
+            for margin, sampling in product(MARGINS, SAMPLINGS):
+                doubt = margin * math.sqrt(len(lags)) * found.sigma + sampling / math.sqrt(n)
+                law = kriging.covariance(found.values, lags, T, slots, doubt)
+                k = kriging.Kriging(law, None, *limits, skewed)
+                mean, median = k.points(test, seen)
+                for hide, p, free_best in zip(HIDING, parts, best):
+                    mine = error(mean[p], test[p], seen[p])["mse"], error(median[p], test[p], seen[p])["mae"]
+                    rows.append((family, n, epsilon, f"{hide.name} {hide.rates[0]:g}", count, margin, sampling,
+                                 mine[0] / free_best["mse"], mine[1] / free_best["mae"]))
+    names = "family records epsilon pattern lags margin sampling mse mae"
+    return pd.DataFrame(rows, columns=names.split())
+
+
+def error(found: np.ndarray, truth: np.ndarray, seen: np.ndarray) -> dict[str, float]:
+    off = (found - truth)[~seen]
+    return {"mse": float(np.mean(off**2)), "mae": float(np.mean(np.abs(off)))}
+
+
+def judged(cells: pd.DataFrame, setting: list[str]) -> pd.DataFrame:
+    """Per setting over all cells (mean over seeds): worst ratio of MSE and MAE, geometric mean; best setting first: of those
+    whose worst is at most EVEN times the least worst, the lowest mean."""
+    keys = [c for c in cells.columns if c not in ("mse", "mae")]
+    mean = cells.groupby(keys, sort=False)[["mse", "mae"]].mean().reset_index()
+    group = mean.groupby(setting)[["mse", "mae"]]
+    table = pd.DataFrame({"worst": group.max().max(axis=1),
+                          "mean": group.agg(lambda v: np.log(v).mean()).mean(axis=1).map(np.exp)}).reset_index()
+    table["even"] = table["worst"] <= EVEN * table["worst"].min()
+    return table.sort_values(["even", "mean"], ascending=[False, True]).reset_index(drop=True)
+
+
+def distance_cells(data: str, seeds: int, most: int = 300) -> pd.DataFrame:
+    """London: fitted to each home's first 70 %, scored on the windows between 70 % and 80 %, which no test holds."""
+    homes = london_households(data or None, step_minutes=30, days=365, min_present=0.01).series()
+    train, valid = [], []
+    for home, s in homes.items():
+        values = s.column("kwh")
+        count = len(values) // T
+        cut = values[:count * T].reshape(count, T)
+        for part, rows in ((train, slice(0, int(0.7 * count))), (valid, slice(int(0.7 * count), count - int(0.2 * count)))):
+            known = cut[rows][np.isfinite(cut[rows]).all(1)]
+            if len(known):
+                part.append(imp.Windows(known, 48, homes=(home,) * len(known)))
+    train, valid = imp.join(train), imp.join(valid)
+    valid = valid.take(np.sort(stream(0, "validation windows").permutation(len(valid))[:most]))
+    masks = {f"{m.name} {m.rates[0]:g}": m.observed(len(valid), T) for m in
+             (imp.points(0.2), imp.points(0.5), imp.blocks(0.2), imp.blocks(0.5), imp.outage(0.2), imp.outage(0.5))}
+    other, rows = default.simulated_homes(T, 48), []
+    for epsilon, seed in product(EPSILONS, range(seeds)):
+        gp = dp_gp.fit(train, epsilon, DELTA, low=HALF_HOUR[0], cap=HALF_HOUR[1], seed=seed)
+        for distance in DISTANCES:
+            mixed = default.mixed(gp, other, distance)
+            for name, seen in masks.items():
+                mean, median = mixed.points(valid.values, seen)
+                rows.append((epsilon, name, distance, imp.errors(mean, valid.values, seen)["mse"],
+                             imp.errors(median, valid.values, seen)["mae"]))
+    cells = pd.DataFrame(rows, columns=["epsilon", "pattern", "distance", "mse", "mae"])
+    alone = cells[cells["distance"] == 0].groupby(["epsilon", "pattern"])[["mse", "mae"]].mean()
+    at = pd.MultiIndex.from_frame(cells[["epsilon", "pattern"]])
+    return cells.assign(**{k: cells[k].to_numpy() / alone[k].reindex(at).to_numpy() for k in ("mse", "mae")})
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--data", default="", help="data folder: towards_simulated's, on London")
+    parser.add_argument("--seeds", type=int, default=2)
+    given = parser.parse_args(argv)
+    if given.data:
+        print(judged(distance_cells(given.data, given.seeds), ["distance"]).to_string(float_format="%.4f"))
+        return
+    cells = pd.concat([kriging_cells(seed) for seed in range(given.seeds)])
+    print(judged(cells, ["lags", "margin", "sampling"]).to_string(float_format="%.4f"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""The engine benchmark's parts that need no Ray: its figure, its lines, and the explain round's bare loop."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulations.benchmarks import engine
+from simulations.benchmarks.engines import figure, ours
+
+ROWS = [{"homes": homes, "nodes": "shards", "seconds": {"min": s, "median": s, "max": s}, "first_s": 9.0, "memory_gb": s / 9}
+        for homes, s in ((1_000, 0.5), (100_000, 5.0))] + [
+    {"homes": 1_000, "nodes": "homes", "seconds": {"min": 1.0, "median": 1.0, "max": 1.0}, "first_s": 9.0, "memory_gb": 1.0}]
+
+
+def test_the_figure_marks_what_is_computed(tmp_path):
+    path = figure.write(ROWS, tmp_path / "scale.svg")
+    text = path.read_text()
+    assert "computed, 4 such machines" in text
+    assert "measured, 2 cores" in text
+    assert path.with_suffix(".png").stat().st_size > 1_000
+
+
+def test_the_lines_say_which_form_was_measured():
+    lines = engine.printed({"census": {"rows": ROWS}})
+    assert lines[0].startswith("a new query of 1,000 homes (shards): 0.5 s")
+    assert "(homes): 1 s" in lines[2]
+
+
+def test_a_census_in_this_process_answers_every_home():
+    found = ours.census({"nodes": 40, "form": "shards", "repeats": 2, "workers": 0, "distinct": 1})
+    assert len(found["seconds"]) == 2
+    assert found["memory_gb"] > 0
+
+
+def test_a_part_that_fails_is_told(monkeypatch):
+    with pytest.raises(RuntimeError, match="the part census"):
+        engine.child("census", {"nodes": 0, "form": "shards", "repeats": 1, "workers": 0, "distinct": 1})
