@@ -38,9 +38,9 @@ def shaped(policy: Any, name: str) -> str:
 def release_mechanism(query: SealedQuery, policy: Any,
                       coordinates: int) -> Mechanism | OneBlock | SharedGaussian | WeightedLaplace | AttributionLaplace:
     """The mechanism of a query for homes with that policy. ValueError where the policy makes none that fits."""
-    if query.kind in IN_BLOCKS and query.mechanism == GAUSSIAN:
+    if query.mechanism == GAUSSIAN and query.kind in IN_BLOCKS:
         return OneBlock.of(query.body["task"], query.delta, coordinates)
-    if query.query_class == UPDATE and query.mechanism == GAUSSIAN and query.trust == SUM:
+    if query.mechanism == GAUSSIAN and query.query_class == UPDATE and query.trust == SUM:
         return SharedGaussian(query.clip, query.delta)
     kind = SHAPED.get(query.mechanism)
     if kind is None:
