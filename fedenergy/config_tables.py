@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedenergy.box.ledger_postgres import check_address
 from fedenergy.errors import (
     ConfigError,
     FrozenMap,
@@ -163,3 +164,7 @@ class Ledger:
     live (receipts and zone answers stay in the run folder)."""
 
     path: str = ""
+
+    def __post_init__(self) -> None:
+        if re.match(r"\w+(\+\w+)?:/", self.path):
+            check_address(self.path)

@@ -24,6 +24,8 @@ def new_study(folder: Path) -> list[Path]:
 
     The folder appears whole: what cannot be written leaves nothing half made in a folder that did not exist.
     """
+    if not str(folder).strip() or folder == Path():
+        raise ConfigError("the study folder needs a name: fedenergy new mystudy")
     folder = folder.resolve()
     name = re.sub(r"[^a-z0-9-]+", "-", folder.name.lower()).strip("-")[:40] or "study"
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -37,10 +39,13 @@ def new_study(folder: Path) -> list[Path]:
     files |= {place: strategies(Path(place).stem) for module in named_strategies(files["study.toml"])
               if (place := f"strategies/{module}.py") not in files}
     files |= {"strategies/__init__.py": "", "policies/__init__.py": "", ".gitignore": IGNORED}
-    for place, text in sorted(files.items()):
-        path = folder / place
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8", newline="\n")
+    try:
+        for place, text in sorted(files.items()):
+            path = folder / place
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be made ({error.strerror}): choose a folder that you may write to") from error
     return sorted(folder / place for place in files)
 
 

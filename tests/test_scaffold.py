@@ -71,3 +71,11 @@ def test_an_installation_without_a_checkout_copies_what_it_installed(tmp_path, m
     with pytest.raises(ConfigError, match="install fedenergy again"):
         scaffold.new_study(tmp_path / "other")
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("name", ["", ".", "afile/x", "/proc/x"])
+def test_a_folder_that_cannot_be_made_is_a_mistake_in_one_line(tmp_path, monkeypatch, capsys, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "afile").write_text("x")
+    assert fedenergy("new", name) == 2
+    assert capsys.readouterr().err.count("\n") == 1

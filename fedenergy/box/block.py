@@ -203,6 +203,9 @@ class _Outbound:
     def leaving(self, payloads: Sequence[bytes], good: np.ndarray) -> np.ndarray:
         """(rows that are good, d): the stored bytes, or the Deposits whose digests were stored."""
         if self.query.trust == CURATOR:
+            for box, own, stored, kept in zip(self.boxes, self._digests(), payloads, good, strict=True):
+                if kept and own != stored:
+                    raise ValueError(f"household {box.id}: its data changed since this query was charged; ask with --fresh")
             return self._deposits()[good]
         data = b"".join([payload for payload, kept in zip(payloads, good, strict=True) if kept])
         return np.frombuffer(data, "<f8" if self.query.trust == LOCAL else "<u8").reshape(int(good.sum()), -1)

@@ -132,7 +132,8 @@ def _sum_problems(rows: list[Row], head: Head, cells: Mapping[str, CellHead]) ->
     for row in rows:
         total += row.epsilon_micro or 0
         spent[row.cell] += row.epsilon_micro or 0
-        running[row.cell] = total
+        if row.epsilon_micro is not None:  # unbounded answers are outside the cap: their cells have none
+            running[row.cell] = total
     if head.spent_micro != total:
         yield f"the head says {head.spent_micro} micro-epsilon, the rows {total}"
     for cell in spent.keys() | cells.keys():

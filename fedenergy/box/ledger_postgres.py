@@ -41,37 +41,43 @@ COLUMNS = ", ".join(f"charge.{name}" for name in Row._fields)
 _engines: dict[tuple[int, str], Any] = {}  # by process: a connection does not survive a fork
 
 
+def check_address(url: str) -> str:
+    """Return the address of a data base if it is one, and holds no password; ValueError otherwise.
+
+    >>> check_address("postgresql://me@db:5432/energy")
+    'postgresql://me@db:5432/energy'
+    """
+    if re.search(r"//[^/@]*:[^/]*@|password=", url):
+        raise ValueError("the address of the data base holds a password, which would stand in every run folder and report: "
+                         "leave it out, and give it in $PGPASSWORD or ~/.pgpass")
+    if not re.fullmatch(r"postgres(ql)?(\+psycopg)?://\S+", url):
+        raise ValueError(f'"{url}" is no address of a PostgreSQL data base: write postgresql://USER@HOST:PORT/DATABASE')
+    return url
+
+
 def keep_in_postgres(folder: Path, url: str) -> None:
     """Say that the charges of a ledger folder live in the data base at url; a folder that says so already must agree.
 
-    url  postgresql://USER@HOST:PORT/DATABASE; a password is better left to $PGPASSWORD or ~/.pgpass than written here
+    url  postgresql://USER@HOST:PORT/DATABASE, without a password ($PGPASSWORD and ~/.pgpass are read)
     Errors: ValueError for another kind of URL, for a folder with SQLite files, or with another data base.
     """
-    if not re.fullmatch(r"postgres(ql)?(\+psycopg)?://\S+", url):
-        raise ValueError(f'[ledger] path = "{url}" is no address of a PostgreSQL data base: write '
-                         "postgresql://USER@HOST:PORT/DATABASE")
-    path = folder / MARK
-    if path.exists():
-        if (known := json.loads(path.read_text(encoding="utf-8"))["url"]) != url:
-            raise ValueError(f"{folder} keeps its charges in {shown(known)}, not in {shown(url)}: one ledger has one place")
+    check_address(url)
+    if (place := Postgres.of(folder)) is not None:
+        if place.url != url:
+            raise ValueError(f"{folder} keeps its charges in {place.url}, not in {url}: one ledger has one place")
         return
-    if any(folder.glob("*.sqlite")):
+    if any(folder.glob("[0-9]*.sqlite")):
         raise ValueError(f"{folder} holds charges in SQLite files already: a ledger does not move, use another folder")
+    if any(folder.glob("receipts/[0-9]*.log")):
+        raise ValueError(f"{folder} holds receipts of charges, and {MARK}, which says where the charges are, is gone: put "
+                         "it back, or start a ledger in another folder")
+    path = folder / MARK
     make_folder(folder)
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         json.dump({"url": url, "schema": f"fe_{secrets.token_hex(8)}"}, file)
         file.flush()
         os.fsync(file.fileno())
-
-
-def shown(url: str) -> str:
-    """A URL without its password, for messages.
-
-    >>> shown("postgresql://me:secret@db:5432/energy")
-    'postgresql://me@db:5432/energy'
-    """
-    return re.sub(r"(://[^:/@]+):[^@]*@", r"\1@", url)
 
 
 class Postgres:
@@ -163,7 +169,7 @@ class PostgresStore:
     def transaction(self, write: bool) -> Iterator[None]:
         """Commit on a normal end, roll back on any exception. Raises LedgerBroken, LedgerUnavailable."""
         with self.place.connection(self.path.name) as sql, _translated(self.path.name):
-            mode = "" if write else " ISOLATION LEVEL REPEATABLE READ READ ONLY"
+            mode = " ISOLATION LEVEL " + ("READ COMMITTED" if write else "REPEATABLE READ READ ONLY")
             sql.rollback()
             sql.autocommit = True  # BEGIN and COMMIT are said below, not guessed
             try:

@@ -6,7 +6,7 @@ read a leading home axis); negotiations and protocol-mode sums go home by home.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,13 +60,18 @@ class ShardExchange:
         return ShardGrid(self, trust, seal)
 
     def ask(self, query: SealedQuery, shards: Sequence[int], content: RecordDict, group: str, *,
-            parties: int = 0) -> Answered:
-        """The blocks of the shards; those that were asked before in this round are remembered."""
+            parties: int = 0, left_out: Mapping[int, Sequence[int]] | None = None) -> Answered:
+        """The blocks of the shards; those that were asked before in this round are remembered.
+
+        left_out  household indices, by shard, that are not asked: homes that take no part in a sum
+        """
+        out = left_out or {}
         known = self._memo.setdefault(query.id, {})
         self._trusts[query.id] = query.trust
         todo = [shard for shard in shards if shard not in known]
-        for shard, reply in zip(todo, self._send(query, todo, shard_nodes.ASK, content, group, parties), strict=True):
-            known[shard] = self._read(query, shard, reply)
+        replies = self._send(query, todo, shard_nodes.ASK, content, group, parties, out)
+        for shard, reply in zip(todo, replies, strict=True):
+            known[shard] = self._read(query, shard, reply, len(out.get(shard, ())))
         found = {shard: known[shard] for shard in shards}
         return Answered({shard: one[0] for shard, one in found.items() if one[0] is not None},
                         sum(one[1] for one in found.values()), sum(one[2] for one in found.values()))
@@ -76,7 +81,7 @@ class ShardExchange:
         """First phase of a sum: the homes that will take part; refusals; failures."""
         takers: list[str] = []
         refused = failed = 0
-        replies = self._send(query, shards, shard_nodes.ACCEPT, content, group, 0)
+        replies = self._send(query, shards, shard_nodes.ACCEPT, content, group, 0, {})
         for shard, reply in zip(shards, replies, strict=True):
             try:
                 if not reply.has_content():
@@ -111,21 +116,26 @@ class ShardExchange:
                 for query_id, trust in sorted(self._trusts.items()) if trust == LOCAL and self._memo[query_id]]
 
     def _send(self, query: SealedQuery, shards: Sequence[int], kind: str, content: RecordDict, group: str,
-              parties: int) -> list[Message]:
+              parties: int, left_out: Mapping[int, Sequence[int]]) -> list[Message]:
         record = records.query_record(query, world=self.number, seed=self.seed, parties=parties)
         sealed = RecordDict({**content, records.QUERY: record})
-        outgoing = [flower.instruction(sealed, flower.node_id(shard), f"query.{kind}", group) for shard in shards]
+        outgoing = []
+        for shard in shards:
+            out = left_out.get(shard)
+            own = sealed if not out else RecordDict({**sealed, shard_nodes.LEFT_OUT: ConfigRecord({"indices": list(out)})})
+            outgoing.append(flower.instruction(own, flower.node_id(shard), f"query.{kind}", group))
         answers = {reply.metadata.src_node_id: reply for reply in self.grid.send_and_receive(outgoing)} if shards else {}
         return [answers.get(one.metadata.dst_node_id) or flower.reply(one, flower.NODE_UNAVAILABLE) for one in outgoing]
 
-    def _read(self, query: SealedQuery, shard: int, reply: Message) -> tuple[Block | None, int, int]:
+    def _read(self, query: SealedQuery, shard: int, reply: Message, left_out: int) -> tuple[Block | None, int, int]:
+        asked = len(self.shards[shard]) - left_out
         try:
             if not reply.has_content():
                 raise ValueError("no answer")
-            block, refused, failed = shard_nodes.decode(reply.content, query, self.world, shard)
+            block, refused, failed = shard_nodes.decode(reply.content, query, self.world, shard, asked)
         except ValueError:  # a node that breaks the schema is a failure of its homes, whatever it sent
-            self.crossings.errors[query.trust] += len(self.shards[shard])
-            return None, 0, len(self.shards[shard])
+            self.crossings.errors[query.trust] += asked
+            return None, 0, asked
         for counter, count in ((self.crossings.envelopes, len(block.households)), (self.crossings.refused, refused),
                                (self.crossings.errors, failed)):
             counter[query.trust] += count
@@ -210,7 +220,11 @@ class ShardGrid(Grid):
         self._count((), refused, failed)
         if not takers:
             return None
-        asked = exchange.ask(query, shards, content, group, parties=len(takers))
+        names = set(takers)
+        left_out = {shard: [index for index in exchange.shards[shard] if exchange.world.population.ids[index] not in names]
+                    for shard in shards}
+        some = [shard for shard in shards if len(left_out[shard]) < len(exchange.shards[shard])]
+        asked = exchange.ask(query, some, content, group, parties=len(takers), left_out=left_out)
         names = tuple(asked.households)
         if set(names) != set(takers):  # missing shares would leave the sum with too little noise
             self._count((), asked.refused, failed + asked.failed)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ASK, ACCEPT = "shard", "shard_accept"  # message types query.shard, query.shard_accept
 SHARD_KINDS = (ASK, ACCEPT)
-EPSILONS = "epsilon_micro"
+EPSILONS, LEFT_OUT = "epsilon_micro", "left_out"
 
 
 @lru_cache(maxsize=64)
@@ -50,17 +50,39 @@ def handler(homes: Homes, kind: str) -> Callable[[Sequence[Message], Sequence[Co
 def _answered(homes: Homes, kind: str, message: Message, shard: int) -> RecordDict:
     query, extras = records.read_query(message.content)
     boxes = _boxes(homes, extras["world"], shard)
+    if LEFT_OUT in message.content:
+        out = set(message.content[LEFT_OUT]["indices"])
+        boxes = tuple(box for box in boxes if box.index not in out)
     if kind == ACCEPT:
-        takers, refused = accept_block(boxes, query) if boxes else ([], [])
+        takers, refused, failed = _accepted(homes, boxes, query)
         homes.log(noted(refused, query))
         return RecordDict({records.ENVELOPE: ConfigRecord({"query_id": query.id, "households": _joined(takers),
-                                                           "refused": len(refused), "failed": 0})})
+                                                           "refused": len(refused), "failed": failed})})
     block, failed = _block(homes, boxes, query, extras["seed"], extras["parties"]) if boxes else (None, 0)
     if block is None:
         size = len(homes.worlds[extras["world"]].spec(query.kind).coordinates)
         block = stacked(query, [], size)
     homes.log(noted(block.refused, query))
     return encode(block, failed)
+
+
+def _accepted(homes: Homes, boxes: Sequence[Box], query: SealedQuery) -> tuple[list[str], list[Answer], int]:
+    """(homes that will take part, refusals, failures): a home that raises fails alone."""
+    if not boxes:
+        return [], [], 0
+    try:
+        return *accept_block(boxes, query), 0
+    except Exception:
+        takers, refused, failed = [], [], 0
+        for box in boxes:
+            try:
+                own, no = accept_block([box], query)
+            except Exception as error:
+                failed += 1
+                homes.failed(box.index, error)
+                continue
+            takers, refused = takers + own, refused + no
+        return takers, refused, failed
 
 
 def _block(homes: Homes, boxes: Sequence[Box], query: SealedQuery, seed: int, parties: int) -> tuple[Block, int]:
@@ -103,9 +125,12 @@ def encode(block: Block, failed: int) -> RecordDict:
                                         "refused": len(block.refused), "failed": failed})})
 
 
-def decode(content: RecordDict, query: SealedQuery, world: World, shard: int) -> tuple[Block, int, int]:
-    """(block, refused, failed) of a reply; ValueError for whatever does not fit the schema of the query's trust mode."""
-    names, refused, failed = counts(content, query, world, shard, {records.ARRAYS, records.METRICS, records.ENVELOPE})
+def decode(content: RecordDict, query: SealedQuery, world: World, shard: int, asked: int = -1) -> tuple[Block, int, int]:
+    """(block, refused, failed) of a reply; ValueError for whatever does not fit the schema of the query's trust mode.
+
+    asked  how many homes of the shard the question went to; -1: all
+    """
+    names, refused, failed = counts(content, query, world, shard, {records.ARRAYS, records.METRICS, records.ENVELOPE}, asked)
     arrays, metrics, n = content[records.ARRAYS], content[records.METRICS], len(names)
     if not isinstance(arrays, ArrayRecord) or not isinstance(metrics, MetricRecord) or metrics != {"num-examples": n}:
         raise ValueError("a shard's answer holds arrays and the number of its homes as weight")
@@ -119,8 +144,8 @@ def decode(content: RecordDict, query: SealedQuery, world: World, shard: int) ->
     return gate(Block(query.id, query.trust, names, micro, values), query), refused, failed
 
 
-def counts(content: RecordDict, query: SealedQuery, world: World, shard: int,
-           wanted: set[str]) -> tuple[tuple[str, ...], int, int]:
+def counts(content: RecordDict, query: SealedQuery, world: World, shard: int, wanted: set[str],
+           asked: int = -1) -> tuple[tuple[str, ...], int, int]:
     """(homes of this shard, refused, failed) of a reply; ValueError for anything else."""
     fields = content.get(records.ENVELOPE)
     if set(content) != wanted or not isinstance(fields, ConfigRecord) \
@@ -134,8 +159,9 @@ def counts(content: RecordDict, query: SealedQuery, world: World, shard: int,
     ids = world.population.ids
     own = {ids[index] for index in shards_of(world)[shard]}
     refused, failed = fields["refused"], fields["failed"]
-    if type(refused) is not int or type(failed) is not int or min(refused, failed) < 0 \
-            or len(names) + refused + failed != len(own) or len(set(names)) != len(names) or not own.issuperset(names):
+    counted = type(refused) is int and type(failed) is int and min(refused, failed) >= 0
+    if not counted or len(names) + refused + failed != (len(own) if asked < 0 else asked) \
+            or len(set(names)) != len(names) or not own.issuperset(names):
         raise ValueError("every home of a shard answers, refuses or fails, once")
     return names, refused, failed
 

@@ -19,7 +19,7 @@ from flwr.serverapp import Grid
 
 from fedenergy.box.ledger import Ledger, bucket
 from fedenergy.box.ledger_mark import HEADS, holds_ledger, older_than
-from fedenergy.box.ledger_postgres import keep_in_postgres
+from fedenergy.box.ledger_postgres import Postgres, keep_in_postgres
 from fedenergy.box.zone_store import ZoneStore
 from fedenergy.config import Config, parse
 from fedenergy.errors import ConfigError, RunFailed
@@ -113,6 +113,7 @@ def _in_postgres(ledger: Path, url: str) -> None:
         keep_in_postgres(ledger, url)
     except ValueError as error:
         raise ConfigError(error) from error
+    Postgres.of(ledger).exists(ledger / "00.sqlite")  # a server that is away is told now, not home by home
 
 
 def _fresh_counts(ledger: Path) -> dict[str, int]:

@@ -38,7 +38,10 @@ def fetch(root: Path, name: str, *, offline: bool = False, given: Path | None = 
     answered; what came so far is kept, and the next fetch goes on from there).
     """
     one, progress = dataset(name), progress or SilentProgress()
-    root.mkdir(parents=True, exist_ok=True)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{root} is no folder for data sets ({error.strerror}): give another with --data DIR") from error
     done = []
     for item in one.items:
         place = found_at(root, item)
@@ -158,6 +161,8 @@ def _take(root: Path, item: Item, given: Path, alone: bool) -> Path | None:
         raise ConfigError(f"--from {given}: there is no such file")
     target = root / item.path
     part = target.with_name(f".{target.name}.part")
+    if given.suffix == ".zip" and not zipfile.is_zipfile(given):
+        raise ConfigError(f"--from {given} is called a zip archive and is none: was it fetched whole?")
     target.parent.mkdir(parents=True, exist_ok=True)
     if zipfile.is_zipfile(given):
         try:

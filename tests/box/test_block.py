@@ -131,3 +131,13 @@ def test_homes_with_the_readings_of_others_keep_their_own_names_and_noise(tmp_pa
                   secret=enrolment_secret("simulation", tmp_path))
     block = answer_block([Box(world, k) for k in range(9)], sealed(world, "local"), world.task.summaries, seed=0)
     assert len({row.tobytes() for row in block.values}) == 9
+
+
+def test_a_deposit_of_other_data_than_was_charged_stays_inside(tmp_path, monkeypatch):
+    world = make_world(tmp_path)
+    query = sealed(world, "curator")
+    in_blocks(world, query, per_bucket=False)
+    monkeypatch.setattr(Given, "_kept", lambda self, box, query: (NoiseFree(np.full(7, 0.5)), ""))
+    monkeypatch.setattr(type(open_ledger(tmp_path)), "lookup", lambda self, keys: {})  # as if it were busy just then
+    with pytest.raises(ValueError, match="its data changed"):
+        in_blocks(world, query, per_bucket=False)

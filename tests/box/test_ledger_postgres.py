@@ -7,7 +7,7 @@ import json
 import pytest
 
 from fedenergy.box.ledger import Ledger, LedgerBroken, bucket
-from fedenergy.box.ledger_postgres import MARK, Postgres, keep_in_postgres, shown
+from fedenergy.box.ledger_postgres import MARK, Postgres, keep_in_postgres
 from tests.box import test_ledger, test_ledger_crash, test_ledger_race
 from tests.box.test_ledger import charge, ledger, never, noised, one  # noqa: F401 - a fixture among them
 
@@ -112,14 +112,31 @@ def test_a_server_that_is_away_reveals_nothing_and_loses_nothing(tmp_path):
 def test_one_ledger_has_one_place(tmp_path, postgres_url):
     keep_in_postgres(tmp_path / "ledger", postgres_url)
     with pytest.raises(ValueError, match="one ledger has one place"):
-        keep_in_postgres(tmp_path / "ledger", "postgresql://me:secret@elsewhere/energy")
+        keep_in_postgres(tmp_path / "ledger", "postgresql://me@elsewhere/energy")
     with Ledger(tmp_path / "files") as opened:
         one(opened, charge())
     with pytest.raises(ValueError, match="does not move"):
         keep_in_postgres(tmp_path / "files", postgres_url)
-    with pytest.raises(ValueError, match="no address"):
-        keep_in_postgres(tmp_path / "other", "mysql://me@db/energy")
-    assert shown("postgresql://me:secret@db/energy") == "postgresql://me@db/energy"
+    (tmp_path / "ledger" / MARK).unlink()
+    with Ledger(tmp_path / "third") as opened:
+        one(opened, charge())
+    (tmp_path / "third" / f"{bucket('h1'):02d}.sqlite").unlink()
+    with pytest.raises(ValueError, match="is gone: put it back"):
+        keep_in_postgres(tmp_path / "third", postgres_url)
+
+
+@pytest.mark.parametrize(("url", "told"), [
+    ("mysql://me@db/energy", "no address"), ("postgres:/x", "no address"),
+    ("postgresql://fe:sekret99@db/energy", "PGPASSWORD"), ("postgresql://fe:p@ss@db/energy", "PGPASSWORD"),
+    ("postgresql://db/energy?user=fe&password=sekret99", "PGPASSWORD")])
+def test_an_address_is_checked_with_the_config_and_a_password_is_never_written(tmp_path, url, told):
+    from fedenergy.config import parse
+    from fedenergy.errors import ConfigError
+
+    with pytest.raises(ConfigError, match=told) as refused:
+        parse({"strategy": [{"use": "strategies.zonal_sum:ZonalSum"}], "ledger": {"path": url}})
+    assert "sekret99" not in str(refused.value)
+    assert "p@ss" not in str(refused.value)
 
 
 def test_a_damaged_mark_is_refused(tmp_path):

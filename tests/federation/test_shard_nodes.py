@@ -178,3 +178,22 @@ def test_a_shard_is_a_ledger_file(tmp_path):
     found = shard_nodes.shards_of(one.part.world)
     assert sorted(index for shard in found for index in shard) == list(range(HOMES))
     assert len(found) == 64
+
+
+def test_a_home_that_fails_to_accept_is_left_out_and_not_charged(tmp_path, monkeypatch):
+    one = Exchanged(tmp_path)
+    accept = shard_nodes.accept_block
+
+    def failing(boxes, query):
+        if any(box.id == "home-000002" for box in boxes):
+            raise RuntimeError("3.14 kWh")
+        return accept(boxes, query)
+    monkeypatch.setattr(shard_nodes, "accept_block", failing)
+    grid = one.exchange.strategy_grid("sum", lambda homes: one.query("sum"))
+    ask = [flower.instruction(RecordDict(), node, "train", "1") for node in grid.get_node_ids()]
+    (reply,) = grid.send_and_receive(ask)
+    assert reply.content[records.ENVELOPE]["answers"] == HOMES - 1
+    assert (grid.failed, grid.refused, len(grid.answered)) == (1, 0, HOMES - 1)
+    with Ledger(tmp_path / "ledger") as ledger:
+        paid = ledger.paid(grid.query.id)
+    assert sorted(paid) == [name for name in one.part.world.population.ids if name != "home-000002"]

@@ -226,7 +226,7 @@ def _no_stamps(path: Path, sheet: Sheet) -> MeterFileError:
     """The error of a table without a column of stamps: at the first row that breaks the column nearest to being one."""
     good = [[bool(date_orders(begins([unwrap(text)]))) for text in column[:50]] for column in sheet.columns]
     best = max(range(len(good)), key=lambda k: sum(good[k]))
-    if sum(good[best]) * 2 > len(good[best]):
+    if len(good[best]) > sum(good[best]) > len(good[best]) / 2:
         row = good[best].index(False)
         return MeterFileError(
             path,
