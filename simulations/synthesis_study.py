@@ -127,8 +127,9 @@ class SynthesisStudy:
         window = f"{self.plan.reading.days} days" if self.plan.reading.days else "the whole record"
         rows = [("records", "known with --data" if homes is None else f"{homes:,}, of which {self.holdout:.0%} are kept "
                                                                       "away"),
-                ("window", window), ("cells", f"{len(mine):,} of variants and trade-off, {rivals_count:,} at equal epsilon"),
-                ("guarantee of curator cells", "none (heuristic): epsilon = infinity")]
+                ("window", window), ("cells", f"{len(mine):,} of variants and trade-off, {rivals_count:,} at equal epsilon")]
+        if mine:
+            rows.append(("guarantee of curator cells", "none (heuristic): epsilon = infinity"))
         if "equal_epsilon" in self.studies:
             rows += [("epsilon", f"{', '.join(f'{e:g}' for e in self.epsilons)} at delta {self.delta:g} per household "
                                  "(all of its "

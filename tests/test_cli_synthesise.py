@@ -64,6 +64,10 @@ def test_config_is_read_as_written(config):
 @pytest.mark.parametrize(("old", "new", "words"), [
     ("clusters", "cluster", 'Did you mean "clusters"'), ("[population]", "[populatio]", 'Did you mean "population"'),
     ("seasonal = 7", "seasonals = 7", 'no key "seasonals"'), ("sizes = 2", 'mode = "public"', "mode = 'public'"),
+    ("[synthesis.recipe]\nseasonal = 7", "recipe = 3", r"\[synthesis.recipe\] is a table"),
+    ("seasonal = 7", "periods = 24", "periods = 24; use a list"), ("seasonal = 7", "polish = 1", "true or false"),
+    ("seasonal = 7", 'periods = ["a"]', "use whole hours"),
+    ("sizes = 2", 'sizes = "2"', "sizes = '2'; use a whole number"), ("sizes = 2", 'cap_kwh = "x"', "cap_kwh = 'x'"),
     ("simulate_households", "simulate_household", "Did you mean"), ("count = 12", "count = 0", "below 1")])
 def test_mistakes_in_the_config(config, old, new, words):
     config.write_text(CONFIG.replace(old, new))

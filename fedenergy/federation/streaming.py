@@ -114,8 +114,9 @@ class _Gathered:
         self.maker, self.homes = maker, homes
         self.done = self.batches = self.found = self.filled = 0
         self.behind: dict[int, int] = {}        # shard -> usable homes
-        self.excluded: dict[str, str] = {}
-        self.excluded_count = 0
+        away: Mapping[str, str] = getattr(getattr(maker, "population", None), "excluded", {})     # before any was read
+        self.excluded: dict[str, str] = dict(list(away.items())[:NAMED])
+        self.excluded_count = len(away)
         self.counts: dict[str, int] = {}
         self.facts: dict[str, Any] = {}
 

@@ -86,7 +86,7 @@ def criteria(scores: Mapping[int, Mapping[str, float]], chosen: int) -> Figure:
         ax.plot(k, [scores[count][name] for count in k], color=REAL, marker="o", markersize=3.5, linewidth=1.4)
         ax.axvline(chosen, color=FAKE, linestyle=(0, (4, 1.5)), linewidth=1.2, label=f"chosen: K = {chosen}")
         ax.set_title(title, fontsize=TEXT, color=INK)
-        ax.set_xticks(range(2 * (min(k) // 2), max(k) + 1, 2))
+        ax.set_xticks(range(2, max(k) + 1, 2))
         ax.set_xlabel("K")
         ax.tick_params(labelsize=TEXT - 2)
     legend(figure, found[0])

@@ -189,7 +189,12 @@ def _made(scores: Any) -> str:
              "capped_steps": "steps cut to the public cap"}
     items = [("mode", scores["mode"]), ("variant", scores["variant"].replace("_", " "))]
     if "shuffle" in scores:
-        items.append(("exchange of days", scores["shuffle"]["method"].replace("_", " ") or "none"))
+        made = scores["shuffle"]
+        mine, real = 100 * made["violations"], 100 * made["real_violations"]
+        items += [("exchange of days", made["method"].replace("_", " ") or "none"),
+                  ("day-to-day steps above sigma", f"{mine:.1f} % ({real:.1f} % of the real ones)"),
+                  ("cells in which a free exchange without any exists",
+                   f"{made['cells_free_of_violations_possible']} of {counts.get('cells', 0)}")]
     items += [(words.get(name, name.replace("_", " ")), number(value)) for name, value in counts.items()]
     items.append(("homes held out", number(scores["holdout_homes"])))
     return markup.pairs(items)

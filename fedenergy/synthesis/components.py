@@ -57,6 +57,9 @@ class Recipe:
                               ("residual", residuals.FORMS), ("seasonal_part", SEASONAL_PARTS), ("fit", ("home", "cell"))):
             if (value := getattr(self, name)) not in options:
                 raise ValueError(f"{name} = {value!r}; use one of {', '.join(options)}")
+        whole = [isinstance(hours, int | np.integer) and not isinstance(hours, bool) and hours > 0 for hours in self.periods]
+        if not whole or not all(whole):
+            raise ValueError(f"periods = {self.periods!r}; use whole hours: (24,), or (24, 168) with a weekly part")
         if not 0 <= self.floor_kwh < np.inf:
             raise ValueError(f"floor_kwh = {self.floor_kwh}; use 0 or a small energy per step such as 0.1")
         if isinstance(self.phase_hours, bool) or not isinstance(self.phase_hours, int) or self.phase_hours < 1:

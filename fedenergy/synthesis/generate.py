@@ -16,7 +16,7 @@ from fedenergy.synthesis.segments import segment
 
 PRIVATE = "private"
 GUARANTEES = {"curator": "none (heuristic): epsilon = infinity, one curator sees every record",
-              "local": "none (heuristic): epsilon = infinity; a record stays in its home's box"}
+              "local": "none (heuristic): epsilon = infinity; each series is made of one home's record alone"}
 VARIANTS = ("components_shuffle", "components", "raw_shuffle")
 
 

@@ -44,6 +44,8 @@ class Reading:
         for name, options in (("gaps", GAPS), ("align", ALIGN)):
             if (value := getattr(self, name)) not in options:
                 raise ValueError(f"{name} = {value!r}; use one of {', '.join(options)}")
+        if self.cap_kwh is not None and (isinstance(self.cap_kwh, bool | str) or not 0 < self.cap_kwh < np.inf):
+            raise ValueError(f"cap_kwh = {self.cap_kwh!r}; use a public bound above 0 kWh per step, such as 100")
         if isinstance(self.days, bool) or not isinstance(self.days, int) or self.days < 0:
             raise ValueError(f"days = {self.days!r}; use 0 (all) or a whole number of days of at least 7")
         if not 0 <= self.most_missing < 1:

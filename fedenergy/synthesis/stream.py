@@ -23,6 +23,7 @@ from fedenergy.synthesis.generate import GUARANTEES, PRIVATE, Synthetic, check_c
 from fedenergy.synthesis.intake import Panel
 from fedenergy.synthesis.private_plan import Constants
 from fedenergy.synthesis.records import Reading, Records
+from fedenergy.synthesis.tables import known, table_of, typed
 
 
 @dataclass(frozen=True)
@@ -80,13 +81,15 @@ class Plan:
         """A plan of a config's [synthesis] table: its own keys, those of Reading, and a table `recipe`."""
         own = {item.name for item in fields(cls)} - {"recipe", "reading", "private", "agreement"}
         reading = {item.name for item in fields(Reading)}
-        given = dict(table)
-        recipe, private = dict(given.pop("recipe", {})), dict(given.pop("private", {}))
-        agreement = dict(given.pop("agreement", {}))
+        given = table_of("synthesis", table)
+        recipe, private, agreement = (table_of(f"synthesis.{name}", given.pop(name, {}))
+                                      for name in ("recipe", "private", "agreement"))
         recipe = {name: tuple(value) if isinstance(value, list) else value for name, value in recipe.items()}
-        _known("recipe", recipe, {item.name for item in fields(Recipe)})
-        _known("synthesis", given, own | reading)
-        _known("synthesis.agreement", agreement, {item.name for item in fields(AgreementTerms)})
+        known("recipe", recipe, {item.name for item in fields(Recipe)})
+        known("synthesis", given, own | reading)
+        known("synthesis.agreement", agreement, {item.name for item in fields(AgreementTerms)})
+        typed("synthesis.recipe", recipe, Recipe)
+        typed("synthesis", given, cls, Reading)
         return cls(**{name: value for name, value in given.items() if name in own}, recipe=Recipe(**recipe),
                    reading=Reading(**{name: value for name, value in given.items() if name in reading}), private=private,
                    agreement=agreement)
@@ -103,18 +106,9 @@ class Plan:
         return {name: getattr(self, name) for name in names} | {"shuffle": self.shuffle or None}
 
 
-def _known(table: str, given: Mapping[str, Any], known: set[str]) -> None:
-    from fedenergy.errors import did_you_mean
-
-    for name in given:
-        if name not in known:
-            raise ValueError(f'[{table}] has no key "{name}" (takes: '
-                             f'{", ".join(sorted(known))}).{did_you_mean(name, known)}')
-
-
 def _check_private(plan: Plan) -> None:
     keys = {"epsilon", "delta", "trust", "noise", "steps", "bins"}
-    _known("synthesis.private", plan.private, keys)
+    known("synthesis.private", plan.private, keys)
     for name in ("epsilon", "delta"):
         if name not in plan.private:
             raise ValueError(f'mode = "{PRIVATE}" needs {name} in [synthesis.private], such as epsilon = 2.0, delta = 1e-5')
@@ -222,14 +216,14 @@ def ask_locally(population: Any, plan: Plan, seed: int, ledger: str | Path, work
     from fedenergy.synthesis.held import HeldHomes
     from fedenergy.synthesis.task import Synthesise
 
-    known, how = Constants(), plan.reading
+    public, how = Constants(), plan.reading
     if (how.days, how.align, how.export_channel, how.export_cap_kwh) != (0, "start", "", 0):
         raise ValueError('mode = "local" gives whole records of the total as the boxes hold them: leave out days, align, '
                          "export_channel and export_cap_kwh, or cut the population's window")
     people = population if hasattr(population, "load") else HeldHomes.of(population)
-    cap = known.cap_kwh if how.cap_kwh is None else how.cap_kwh * 60 / people.step_minutes
+    cap = public.cap_kwh if how.cap_kwh is None else how.cap_kwh * 60 / people.step_minutes
     task = Synthesise(plan.variant, plan.shuffle or "free", plan.max_tries, plan.unit_days, plan.continuous, how.gaps,
-                      how.most_missing, plan.recipe, replace(known, cap_kwh=cap))
+                      how.most_missing, plan.recipe, replace(public, cap_kwh=cap))
     made = local_series(people, task, seed=seed, ledger=Path(ledger), agreement=plan.terms, workers=workers)
     if not made.households:
         raise ValueError(f"no home let a series out ({made.refused:,} refused, {made.failed:,} failed, {made.empty:,} could "
@@ -252,7 +246,8 @@ def make(panel: Any, plan: Plan, seed: int) -> Synthetic:
     if plan.continuous and fake.shuffle:
         values = seams.join(values, real, panel.per_day)
         values = np.maximum(values, -export) if export else np.minimum(values, panel.cap_kwh)
-    return replace(fake, values=values, cluster=_by_energy(fake.cluster, values))
+    return replace(fake, values=values, cluster=_by_energy(fake.cluster, values),
+                   excluded={**getattr(panel, "excluded", {}), **fake.excluded})
 
 
 def _by_energy(cluster: np.ndarray, values: np.ndarray) -> np.ndarray:

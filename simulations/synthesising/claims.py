@@ -12,6 +12,7 @@ from simulations.synthesising.scoring import METRICS
 
 LABEL = {"psi": "PSI", "drp_error": "DRP error", "dcr_home": "DCR per home (kWh)", "nndr_home": "NNDR per home",
          "membership_home": "membership AUC per home"}
+RIVAL = {"dp_histogram": "a plain histogram", "dp_diffusion": "DP diffusion"}
 CASE = {"raw_shuffle": "Case 1", "components": "components only", "components_shuffle": "Case 3"}
 
 
@@ -101,7 +102,8 @@ def _equal(rows: pd.DataFrame) -> list[Claim]:
                       if part[name].notna().all()]
             best = ", ".join(f"{name.replace('_', ' ')} {own[name]:.3f} against {others[name].min():.3f}"
                              for name in ("psi", "daily_curve_error", "drp_error"))
-            found.append(Claim(f"ε {epsilon:g}", "private mode beats a plain histogram and DP diffusion", "not said", best,
+            names = " and ".join(RIVAL.get(name, name.replace("_", " ")) for name in others["method"])
+            found.append(Claim(f"ε {epsilon:g}", f"private mode beats {names}", "not said", best,
                                judged(*better), "smaller than the best of the others, score by score", own=True))
     audited = private[private["falsified"].notna()] if "falsified" in private else private.iloc[:0]
     if len(audited):

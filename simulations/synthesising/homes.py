@@ -59,7 +59,7 @@ def split(table: Mapping[str, Any], reading: Reading, holdout: float, place: Pla
                           "owners: "
                           f"both sides need at least {LEAST_HOLDOUT} records")
     return Split(str(getattr(found, "name", "records")), part(panel, ~away), part(panel, away), records.filled,
-                 panel.excluded, len(owners))
+                 {**getattr(found, "excluded", {}), **panel.excluded}, len(owners))
 
 
 def part(panel: Panel, rows: np.ndarray) -> Panel:

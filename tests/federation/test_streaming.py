@@ -42,6 +42,15 @@ def test_contract_a_prefix_of_a_longer_run_and_one_clock(tmp_path):
     assert sorted(item.name for item in tmp_path.iterdir()) == ["a.csv", "a.csv.about.json", "b.csv", "b.csv.about.json"]
 
 
+def test_who_is_left_out_is_counted_and_named(tmp_path):
+    values = panel(HOMES).values.copy()
+    values[3, 5] = np.nan
+    done = stream_homes(values, PLAN, 40, tmp_path / "a.csv", seed=1)
+    assert (done.behind, done.facts["homes_excluded"], list(done.facts["excluded"])) == (23, 1, ["home-000004"])
+    said = json.loads((tmp_path / "a.csv.about.json").read_text())
+    assert "NaN" in said["excluded"]["home-000004"]
+
+
 def test_first_batch_is_synthesise_itself(tmp_path):
     plan = Plan(clusters=1, sizes=1, shard=24, continuous=False)
     stream_homes(HOMES, plan, 24, tmp_path / "a.csv", seed=5)

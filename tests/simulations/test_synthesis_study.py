@@ -116,6 +116,16 @@ def test_verdicts_follow_the_numbers():
         "does not hold", "does not hold", "does not hold", "does not hold", "holds"]
 
 
+def test_a_verdict_at_equal_epsilon_names_those_who_were_there():
+    two = rows().iloc[:2].assign(study="equal_epsilon", method=["private_mode", "dp_histogram"], epsilon=1.0, psi=[0.1, 0.2],
+                                 daily_curve_error=[0.1, 0.2], drp_error=[0.1, 0.2])
+    (found,) = claims.claims(two)
+    assert (found.claim, found.verdict) == ("private mode beats a plain histogram", "holds")
+    three = pd.concat([two, two[1:].assign(method="dp_diffusion", psi=0.05)])
+    (found,) = claims.claims(three)
+    assert (found.claim, found.verdict) == ("private mode beats a plain histogram and DP diffusion", "holds in part")
+
+
 def test_statistics_histogram_learns_with_epsilon():
     homes = panel(simulate_households(60, steps=336, seed=1))
     far, near = (psi(homes.values, histogram.synthesise(homes, epsilon=epsilon, delta=1e-5, seed=0, count=200).values)

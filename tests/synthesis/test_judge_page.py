@@ -51,6 +51,9 @@ def test_page_without_holdout_says_so_in_the_same_bytes(homes, tmp_path):
     judged = syn.judge(homes, fake, parts=["privacy"])
     text = judged.to_html(tmp_path / "x.html").read_text()
     assert "No holdout was given" in text
+    possible = sum(cell.feasible for cell in fake.cells)
+    assert f"{possible} of {len(fake.cells)}" in text
+    assert f"{100 * fake.violations:.1f} % ({100 * fake.real_violations:.1f} % of the real ones)" in text
     assert text == judged.to_html(tmp_path / "again.html").read_text()
     only = syn.judge(homes, fake, parts=["forecast"]).to_html(tmp_path / "y.html", title="<b>& co").read_text()
     assert "What does it give away?" not in only

@@ -1,3 +1,5 @@
+"""All scores of artificial records in one call."""
+
 from __future__ import annotations
 
 import json
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 from fedenergy import synthesis as syn
+from fedenergy.synthesis.components import SEASONAL_PARTS
 
 
 @pytest.fixture(scope="module")
@@ -67,3 +70,13 @@ def test_public_names():
         _ = syn.synthesize
     light = "import sys, fedenergy.synthesis; assert not {'scipy', 'numba', 'sklearn'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", light], check=True)
+
+
+def test_every_treatment_of_the_seasonal_part_is_scored_by_linkage(homes):
+    some = syn.panel(homes.values[:30], ids=homes.ids[:30])
+    found = {}
+    for part in SEASONAL_PARTS:
+        fake = syn.synthesise(some, seed=2, clusters=1, recipe=syn.Recipe(seasonal_part=part, phase_hours=3))
+        found[part] = syn.judge(some, fake, parts=["privacy"])["privacy"]["linkage"]["home"]
+    assert found["phase_shift"] < found["keep"]
+    assert min(found.values()) > 2 / 30     # none of them hides a home
