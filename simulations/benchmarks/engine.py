@@ -1,6 +1,7 @@
 """How fast and how large: the grid against Flower's own simulation, rounds, populations, memory, deaths.
 
-    python -m simulations.benchmarks.engine [--quick] [--json FILE] [--only noop|broadcast|explain|census|memory|death]
+    python -m simulations.benchmarks.engine [--quick] [--json FILE] [--figure FILE] [--pfl-python PYTHON]
+        [--only noop|broadcast|explain|census|memory|death|fedavg]
 
 Every figure is measured in a process of its own; peers alternate with ours within this run, so ratios hold on a busy
 machine where seconds do not. Flower's simulation is quadratic in the number of nodes: it is asked for at most 2,000.
@@ -31,7 +32,9 @@ def child(kind: str, part: dict[str, Any], timeout: float = 3_600) -> dict[str, 
     """Measure one part in a fresh process; its figures. kind: a name of engines.ours.PARTS, or "stock"."""
     code = ("import json, sys; from simulations.benchmarks.engines import {m}; "
             "part = json.loads(sys.argv[1]); print('\\nFOUND ' + json.dumps({f}(part)))")
-    code = code.format(m="stock", f="stock.measure") if kind == "stock" else code.format(m="ours", f=f"ours.PARTS[{kind!r}]")
+    module, _, name = kind.rpartition(".")  # "fedavg.ours", "census"
+    code = code.format(m="stock", f="stock.measure") if kind == "stock" else code.format(
+        m=module or "ours", f=f"{module or 'ours'}.PARTS[{name!r}]")
     env = {**os.environ, **QUIET, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, [
         str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]))}
     ran = subprocess.run([sys.executable, "-c", code, json.dumps(part)], env=env, text=True, capture_output=True,
@@ -106,7 +109,34 @@ def death(quick: bool) -> dict[str, Any]:
     return child("death", {"nodes": 40, "workers": WORKERS})
 
 
-PARTS = {"noop": noop, "broadcast": broadcast, "explain": explain, "census": census, "memory": memory, "death": death}
+def fedavg(quick: bool, pfl_python: str = "") -> dict[str, Any]:
+    """A FedAvg round of a tiny MLP: vectorised, one by one, on Flower's simulation and, with its Python given, in pfl."""
+    rows = []
+    for nodes in ((50,) if quick else (200, 1_000)):
+        part = {"nodes": nodes, "repeats": 3, "workers": WORKERS}
+        found = {"stock": child("fedavg.stock", part), "one_by_one": child("fedavg.ours", {**part, "vectorised": False}),
+                 "ours": child("fedavg.ours", {**part, "vectorised": True}),
+                 "ours_1": child("fedavg.ours", {**part, "vectorised": True, "workers": 1})}
+        if pfl_python:
+            found["pfl"] = pfl(pfl_python, part)
+        if abs(found["stock"]["weights"] / found["ours"]["weights"] - 1) > 1e-6:
+            raise RuntimeError(f"the same training ended elsewhere: {found['stock']['weights']} {found['ours']['weights']}")
+        rows.append({"nodes": nodes, **{name: spread(one["seconds"]) for name, one in found.items()}})
+    return {"rows": rows}
+
+
+def pfl(python: str, part: dict[str, Any]) -> dict[str, Any]:
+    """The same round in pfl, single process, run by the Python of its own virtual environment."""
+    ran = subprocess.run([python, str(Path(__file__).parent / "engines" / "pfl_peer.py"), json.dumps(part)], text=True,
+                         capture_output=True, timeout=1_800, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    found = [line for line in ran.stdout.splitlines() if line.startswith("FOUND ")]
+    if ran.returncode or not found:
+        raise RuntimeError(f"pfl failed ({python}):\n{ran.stdout[-1500:]}\n{ran.stderr[-1500:]}")
+    return json.loads(found[-1].removeprefix("FOUND "))
+
+
+PARTS = {"noop": noop, "broadcast": broadcast, "explain": explain, "census": census, "memory": memory, "death": death,
+         "fedavg": fedavg}
 
 
 def printed(found: dict[str, Any]) -> list[str]:
@@ -134,6 +164,14 @@ def printed(found: dict[str, Any]) -> list[str]:
         grown, idle = found["memory"]["growth"], found["memory"]["idle"]
         lines.append(f"driver, round 20 to {grown['rounds']}: {100 * grown['growth']:+.2f} % (to reach: below 2); idle home "
                      f"{idle['bytes_per_home']:.0f} bytes (to reach: {REACH['idle_bytes']})")
+    for row in found.get("fedavg", {}).get("rows", []):
+        took = {name: value["median"] for name, value in row.items() if name != "nodes"}
+        pfl_told = "pfl: not run (--pfl-python)" if "pfl" not in took else (
+            f"pfl, one process, {took['pfl']:.2f} s against {took['ours_1']:.2f} s with one worker, "
+            f"{took['pfl'] / took['ours_1']:.1f}x (to reach: 5x)")
+        lines.append(f"FedAvg of {row['nodes']:,} homes, tiny MLP: {took['ours']:.3f} s vectorised, one by one "
+                     f"{took['one_by_one']:.3f} s; Flower {took['stock']:.2f} s, {took['stock'] / took['ours']:.0f}x (to "
+                     f"reach: 10x); {pfl_told}")
     if "death" in found:
         one = found["death"]
         lines.append(f"a worker killed in a round of {one['nodes']}: {one['answers'][0]} answers that round, "
@@ -150,6 +188,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes, some two minutes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go")
+    parser.add_argument("--pfl-python", default="", metavar="PYTHON", help="of a virtual environment with pfl 0.6 and torch")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="where the scale figure goes (SVG, and PNG beside it)")
     parser.add_argument("--only", choices=PARTS, action="append", help="one part; repeat it for more")
     given = parser.parse_args(arguments)
@@ -158,7 +197,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         "load": os.getloadavg()[0], "quick": given.quick,
         **{name: version(name) for name in ("flwr", "ray", "numpy", "xgboost")}}}
     for name in given.only or PARTS:
-        found[name] = PARTS[name](given.quick)
+        more = {"pfl_python": given.pfl_python} if name == "fedavg" else {}
+        found[name] = PARTS[name](given.quick, **more)
         print("\n".join(printed({name: found[name]})), flush=True)
     if given.figure and "census" in found:
         from simulations.benchmarks.engines.figure import write
