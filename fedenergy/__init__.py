@@ -24,6 +24,8 @@ _HOME = {
     "Explain": "explain.task",
     "FeatureWeighted": "box.policies_weighted",
     "Fixed": "box.policies",
+    "Forecast": "forecast.task",
+    "ForecastTrees": "forecast.trees",
     "Household": "households.household",
     "Incentive": "box.policies_paid",
     "NeedAccuracy": "box.negotiation",

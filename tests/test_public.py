@@ -17,7 +17,8 @@ def test_every_public_name_exists_and_is_documented():
 def test_the_surface_is_this():
     assert fedenergy.__all__ == [
         "Accuracy", "Agreement", "AgreementFolder", "AgreementTerms", "AttributionWeighted", "Auction", "BoundedSearch",
-        "Budget", "Case", "ClosedForm", "Counter", "CounterOffer", "Explain", "FeatureWeighted", "Fixed", "Household",
+        "Budget", "Case", "ClosedForm", "Counter", "CounterOffer", "Explain", "FeatureWeighted", "Fixed", "Forecast",
+        "ForecastTrees", "Household",
         "Incentive",
         "NeedAccuracy", "Offer", "Policy", "Population", "Procurement", "Query", "Refuse", "Release", "Report",
         "RiskAware", "Strict", "TakeIt", "ZoneStrategy", "appliance_homes", "compare", "london_households", "negotiate",

@@ -73,6 +73,8 @@ def make_client(homes: Homes) -> Client:
         replies: list[Message] = []
         for query, extras, part in _runs(messages):
             boxes = [homes.box(extras["world"], indices[at]) for at in part]
+            if messages[0].metadata.message_type == EVALUATE and query.kind != getattr(boxes[0].world.task, "evaluates", ""):
+                raise ValueError(f"a {query.kind} query is no evaluation of a model")
             rounds.bind(boxes, query, messages[part[0]].content)
             boxes = masked_rounds.masked_boxes(boxes, query, messages[part[0]].content, extras["parties"])
             task = boxes[0].world.task

@@ -44,13 +44,13 @@ def estimate(config: Config) -> Estimate:
     with tempfile.TemporaryDirectory() as scratch:
         plan = plan_from_config(config, Path(scratch) / "run", Path(scratch) / "ledger")
         cells = {cell: row for part in plan.parts for cell, row in _cells(part).items()}
-        asked = sum(len(part.world.population) * part.query.rounds * len(_cells(part)) for part in plan.parts)
+        asked = sum(len(part.world.population) * part.query.rounds * _exchanges(part) for part in plan.parts)
         charges = sum(len(part.world.population) * (part.query.rounds if part.query.repeat == "next_window" else 1)
                       for part in plan.parts for row in _cells(part).values() if row[1] is not None)
         workers = max(1, plan.engine.workers)
         fits = _fits(plan)
-        exchanges = sum(part.query.rounds * len(_cells(part)) for part in plan.parts)
-        files = sum(part.query.rounds * len(_cells(part)) * min(FILES, len(part.world.population))
+        exchanges = sum(part.query.rounds * _exchanges(part) for part in plan.parts)
+        files = sum(part.query.rounds * _exchanges(part) * min(FILES, len(part.world.population))
                     for part in plan.parts)
         seconds = (fits + _trainings(plan) + asked * MESSAGE_SECONDS + files * FILE_SECONDS) / workers + 8.0
         notes = ["time is a guess from a few homes loaded here: within a factor of two on a quiet machine"]
@@ -79,6 +79,11 @@ def _cells(part: Part) -> dict[str, tuple[str, int | None, int | None, bool, str
         found[cell_of(part, trust, mechanism)] = (label, spent, None if trust == OPEN else cap,
                                                   trust != OPEN and asked > cap, part.world.population.unit)
     return found
+
+
+def _exchanges(part: Part) -> int:
+    """In one round: strategies of a cell share one; those that train share nothing, and their models are judged."""
+    return 2 * len(part.entries) if trains(part.query.kind) else len(_cells(part))
 
 
 def _trainings(plan: Plan) -> float:

@@ -14,13 +14,14 @@ from fedenergy import ids
 from fedenergy.box.admission import Admission, DataDealer, QuerierPolicy
 from fedenergy.box.agreement import AgreementTerms
 from fedenergy.box.agreement_files import AgreementFolder, Enrolment
+from fedenergy.box.agreement_ledger import check_ledger
 from fedenergy.box.ledger import BUCKETS
 from fedenergy.box.negotiation import Operator
 from fedenergy.box.policies import Fixed
 from fedenergy.box.policy import Policy, Public, policy_name
 from fedenergy.box.query import Query
 from fedenergy.box.shaping import LAPLACE, SHAPED, leaks, policy_mechanism, shaped
-from fedenergy.box.world import World, enrolment_secret
+from fedenergy.box.world import SECURE, World, enrolment_secret
 from fedenergy.config import Config, Engine, Spec, StrategySpec, thaw
 from fedenergy.errors import ConfigError
 from fedenergy.federation.campaign import Entry, Part, declared
@@ -89,7 +90,7 @@ def plan_from_config(config: Config, folder: Path, ledger: Path, fresh: int = 0)
                          thaw(own.agreement), own.privacy.noise, own.privacy.leaking])
         if key not in known:
             population = zoned(own.population.build(), zone, own.population.zones)
-            terms, enrolment = agreed(own.agreement_spec.build(), population)
+            terms, enrolment = agreed(own.agreement_spec.build(), population, ledger, own.privacy.noise)
             world = World(population, own.task.build(), own.policy.build(), terms, ledger, own.privacy.noise, False,
                           secret, own.privacy.leaking, enrolment)
             known[key] = _add(worlds, world, own.oracle)
@@ -134,7 +135,7 @@ def plan_from_objects(population: Population, task: Any, query: Query, strategie
     seeds = tuple(seeds)
     _check_objects(population, task, query, policy, agreement, seeds, name)
     ledger = folder / "ledger" if ledger is None else Path(ledger)
-    terms, enrolment = agreed(agreement, population)
+    terms, enrolment = agreed(agreement, population, ledger, noise)
     try:
         world = World(population, task, policy, terms, ledger, noise, False, enrolment_secret(noise, ledger),
                       bool(leaking), enrolment)
@@ -156,12 +157,16 @@ def plan_from_objects(population: Population, task: Any, query: Query, strategie
     return Plan(name, name, "", tuple(worlds), tuple(parts), tuple(seeds), oracle, noise, engine, folder)
 
 
-def agreed(agreement: AgreementTerms | AgreementFolder, population: Population) -> tuple[AgreementTerms, Enrolment | None]:
+def agreed(agreement: AgreementTerms | AgreementFolder, population: Population, ledger: Path,
+           noise: str) -> tuple[AgreementTerms, Enrolment | None]:
     """The terms to plan with, and where the homes find signed agreements (None: the simulation signs them)."""
     if not isinstance(agreement, AgreementFolder):
         return agreement, None
     try:
-        return agreement.agreed(population.ids)
+        terms, enrolment = agreement.agreed(population.ids)
+        if noise == SECURE:
+            check_ledger(enrolment.folder, ledger)
+        return terms, enrolment
     except (ValueError, OSError) as error:
         raise ConfigError(f"[agreement] {error}") from error
 

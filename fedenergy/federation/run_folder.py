@@ -216,6 +216,9 @@ def _notes(plan: Plan) -> list[str]:
         notes.insert(0, f"The unit is one {population.unit}, not one home: {len(population)} of them belong to "
                      f"{len(owners)} home(s), at most {most} to one. By composition a home with k of them has k times "
                      f"the epsilon shown (here up to {most} x).")
+    if trains(plan.parts[0].query.kind):
+        notes.insert(0, "Not private: homes send models as they trained them (trust open, epsilon infinite), which tell "
+                        "about the readings behind them.")
     policies = {policy_name(part.world.policy): part for part in plan.parts}
     notes += [f"No guarantee: {name} sets the noise by the true answer. The epsilon shown for it bounds nothing."
               for name, part in sorted(policies.items()) if leaks(part.world.policy)]

@@ -15,6 +15,7 @@ from fedenergy.report import figures
 from fedenergy.report.load import RunData
 from fedenergy.report.svg import render
 from fedenergy.report.tables import per_seed
+from fedenergy.report.tiers import ZONE, by_number, zone_of, zones_only
 from fedenergy.report.words import epsilon_text, heading, labels, listing, number
 
 MOST_PANELS, MOST_EPSILONS, MOST_CURVES = 4, 3, 8
@@ -38,6 +39,7 @@ class Plate:
 
 def gallery(data: RunData) -> list[Plate]:
     """Every figure that the run's data allow, in the order of the page."""
+    data = zones_only(data)
     return [plate for part in (_training, _utility, _truth, _spent, _refusals, _inside) for plate in part(data)]
 
 
@@ -77,20 +79,22 @@ def _utility(data: RunData) -> Iterator[Plate]:
     x = numeric[0] if numeric else ""
     others = [key for key in ("population", "policy", "epsilon", *varied) if key != x and values[key].nunique() > 1]
     panels = list(values[others].drop_duplicates().itertuples(index=False, name=None)) if others else [()]
-    unit = str(data.summary.get("unit_of_values") or "")
+    unit, zoned = str(data.summary.get("unit_of_values") or ""), bool(zone_of(data))
     for metric in ("cosine", "mae"):
-        for place, panel in enumerate(panels[:MOST_PANELS]):
-            where = dict(zip(others, panel))
-            chosen = values[
-                (values["metric"] == metric)
-                & np.logical_and.reduce(
+        for place, setting_values in enumerate(panels[:MOST_PANELS]):
+            where = dict(zip(others, setting_values))
+            panel = values[
+                np.logical_and.reduce(
                     [values[key] == value for key, value in where.items()] or [np.ones(len(values), bool)]
                 )
             ]
+            chosen = panel[panel["metric"] == metric]
             chosen = chosen[np.isfinite(chosen[x])] if x else chosen
             if chosen["value"].notna().sum() == 0:
                 continue
-            expected = _expected(data.rows("expected"), where, x, chosen)
+            answers = set(panel.loc[panel["metric"] == "answers", "value"]) if zoned else None
+            known = [] if zoned and metric == "cosine" else data.rows("expected")  # a cosine's is of one zone's truth
+            expected = _expected(known, where, x, chosen, answers)
             if x:
                 figure = figures.utility(chosen, metric, style, x, expected, unit)
             else:
@@ -122,11 +126,12 @@ def _utility(data: RunData) -> Iterator[Plate]:
 
 
 def _expected(
-    rows: Sequence[Mapping[str, Any]], where: Mapping[str, Any], x: str, chosen: pd.DataFrame
+    rows: Sequence[Mapping[str, Any]], where: Mapping[str, Any], x: str, chosen: pd.DataFrame, answers: set | None = None
 ) -> list[dict[str, Any]]:
-    """Closed forms of this panel: those of its number of homes, and with x as a key."""
+    """Closed forms of this panel: those of its number of homes (of a zone: that answered), and with x as a key."""
     count = where.get("population.count")
     rows = [dict(row) for row in rows if count is None or row.get("n") in (None, count)]
+    rows = [row for row in rows if answers is None or row.get("n") in answers]
     if x == "population.count":
         asked = set(chosen["epsilon"])
         rows = [row | {x: row.get("n")} for row in rows if row.get("epsilon") in asked]
@@ -147,10 +152,13 @@ def _truth(data: RunData) -> Iterator[Plate]:
     ]
     if not zones:
         return
-    varied = [key for key in keys[keys.index("delta") + 1 :] if key in data.cells]
+    varied = [key for key in keys[keys.index("delta") + 1 :] if key in data.cells and key != ZONE]
+    varied += [ZONE] if zone_of(data) else []
     setting = ""
     if varied:  # one setting only: sums over unlike settings would mean nothing
         first = data.cells.set_index("cell").loc[:, varied]
+        if ZONE in first:
+            first = first.loc[sorted(first.index, key=lambda cell: by_number(str(first.at[cell, ZONE])))]
         first = first[first.index.isin({zone.get("cell") for zone in zones})]
         if len(first):
             same = set(first.index[(first == first.iloc[0]).all(axis=1)])

@@ -6,14 +6,20 @@ import pandas as pd
 
 from fedenergy.report.load import RunData
 from fedenergy.report.tables import per_seed, ranking, summary_table
+from fedenergy.report.tiers import in_words, zone_of, zones_only
 from fedenergy.report.words import TRUST, duration, epsilon_text, labels, listing, number, unit_text
 
 MOST_COMPARED = 4
 
 
 def in_short(data: RunData) -> list[str]:
-    """What the run shows, a sentence per finding; what it cannot show is said, not left out."""
-    return [text for part in (_ran, _errors, _direction, _closed_form, _clipping, _budget) for text in part(data)]
+    """What the run shows, a sentence per finding; what it cannot show is said, not left out.
+
+    Of a run with zones: of the zones; the cloud above them is no setting of its own, and has a sentence.
+    """
+    zones = zones_only(data)
+    found = [text for part in (_ran, _errors, _direction, _closed_form) for text in part(zones)]
+    return [*found, *in_words(data), *_clipping(zones), *_budget(zones)]
 
 
 def _ran(data: RunData) -> list[str]:
@@ -23,6 +29,7 @@ def _ran(data: RunData) -> list[str]:
     epsilons = sorted(metrics.loc[(metrics["trust"] != "open") & metrics["epsilon"].notna(), "epsilon"].unique())
     seeds, strategies = metrics["seed"].nunique(), metrics["strategy"].nunique()
     homes = f" on {number(population['count'])} {population.get('unit') or 'unit'}s" if population.get("count") else ""
+    homes += f" in {number(len(zones))} zones" if (zones := set(zone_of(data).values())) else ""
     asked = (
         f", ε = {listing(epsilon_text(value) for value in epsilons)} per round"
         if 0 < len(epsilons) <= 6
@@ -111,24 +118,28 @@ def _direction(data: RunData) -> list[str]:
     means = values[values["epsilon"] == top].groupby("strategy")["value"].mean().sort_values(ascending=False)
     names = labels(data.metrics["strategy"])
     ends = [means.index[0], *([means.index[-1]] if len(means) > 1 else [])]
+    whose = (
+        "the zones' released profiles point the way of the true ones with a mean cosine"
+        if zone_of(data)
+        else "the released profile points the way of the true one with a cosine"
+    )
     return [
-        f"At ε = {epsilon_text(top)} the released profile points the way of the true one with a cosine of "
+        f"At ε = {epsilon_text(top)} {whose} of "
         f"{listing(f'{number(means[name])} ({names[name]})' for name in ends)}; 1 is the same direction."
     ]
 
 
 def _closed_form(data: RunData) -> list[str]:
     expected = pd.DataFrame(data.rows("expected"))
-    if (
-        expected.empty
-        or not {"strategy", "epsilon", "mae"} <= set(expected)
-        or expected.duplicated(["strategy", "epsilon"]).any()
-    ):
+    keys = ["strategy", "epsilon"]
+    if expected.empty or not {*keys, "mae"} <= set(expected):
         return []
     table = summary_table(data.metrics, data.cells)
-    if "mae" not in table:
+    if zone_of(data) and "n" in expected and "answers" in table:  # zones differ in size: each has its own
+        table["n"], keys = table["answers"], [*keys, "n"]
+    if "mae" not in table or expected.duplicated(keys).any():
         return []
-    both = table.merge(expected[["strategy", "epsilon", "mae"]], on=["strategy", "epsilon"], suffixes=("", "_expected"))
+    both = table.merge(expected[[*keys, "mae"]], on=keys, suffixes=("", "_expected"))
     ratio = (both["mae"] / both["mae_expected"]).replace([float("inf")], float("nan")).dropna()
     return (
         [f"The measured mean absolute error is {_range(ratio)} times what the closed form expects."]

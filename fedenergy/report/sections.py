@@ -13,6 +13,7 @@ from fedenergy.report.gallery import Plate
 from fedenergy.report.load import RunData
 from fedenergy.report.svg import inline
 from fedenergy.report.tables import EPSILON, display, export_csv, ranking, summary_table, why_no_ranking
+from fedenergy.report.tiers import by_number, zone_of
 from fedenergy.report.words import ABSENT, duration, epsilon_text, heading, listing, number, unit_text
 from fedenergy.report.zone import ZoneReport, latest
 
@@ -47,7 +48,7 @@ TEXT_COLUMNS = (
     "reason",
     "code",
 )
-MOST_HOMES = 500
+MOST_HOMES, MOST_ZONES = 500, 10
 TRAINED = {
     "Errors of the shared model on the homes' last days, after the last round": [
         "mae",
@@ -71,6 +72,7 @@ def privacy(data: RunData) -> str:
     rounds = query.get("rounds") or (int(metrics["round"].nunique()) if len(metrics) else None)
     rule = RELATIONS.get(relation, "").format(unit=unit or "unit")
     noise, stamp = str(data.summary.get("noise") or ""), str(data.summary.get("stamp") or "")
+    together = ", all cells and rounds together" if noise == "secure" else " and cell, all rounds together"
     items = [
         ("Unit", unit or "not stated by the run"),
         ("Relation", f"{relation}: {rule}" if rule else relation or "not stated by the run"),
@@ -87,7 +89,7 @@ def privacy(data: RunData) -> str:
         items += [
             (
                 "Cap",
-                f"ε = {number(agreement['cap'])} per {unit or 'unit'} and cell, all rounds together; "
+                f"ε = {number(agreement['cap'])} per {unit or 'unit'}{together}; "
                 "a request beyond it is refused",
             )
         ]
@@ -105,7 +107,9 @@ def privacy(data: RunData) -> str:
                     else f"revocation list at the end: version {number(listed.get('version', 0))}, "
                     f"{number(listed.get('agreements', 0))} agreements withdrawn"
                 )
-                + ". The cap is the largest, the trust modes are all that any home agreed to",
+                + ". The cap is the largest, the trust modes are all that any home agreed to"
+                + ("" if noise != "simulation" else ". The noise is seeded, so every cell is a world of "
+                   "its own and every ledger counts anew; under secure noise one ledger counts all answers together"),
             )
         ]
     meaning = {
@@ -277,13 +281,19 @@ def _table(
 
 def zone(data: RunData) -> str:
     """The zone report as the operator gets it: no truth, no reasons."""
-    reports = latest(data.rows("zone_answers"))
+    zones = zone_of(data)
+    reports = latest([{**row, "zone": zones.get(row.get("cell"), "")} for row in data.rows("zone_answers")])
     if not reports:
         return markup.paragraph("Absent: the run stored no answers of the zone.")
-    titles = ["query", "strategy", EPSILON, "leads", "confidence", "answers", "refused", "K_min 15", "K_min 100"]
+    names = sorted({report.zone for report in reports}, key=by_number)
+    reports = [report for report in reports if report.zone in names[:MOST_ZONES]]
+    left_out = f" The first {MOST_ZONES} of {len(names)} zones." if len(names) > MOST_ZONES else ""
+    titles = ["query", *(["zone"] if zones else []), "strategy", EPSILON, "leads", "confidence", "answers", "refused"]
+    titles += ["K_min 15", "K_min 100"]
     body = [
         [
             report.kind,
+            *([report.zone] if zones else []),
             report.strategy,
             epsilon_text(report.epsilon),
             report.leader or ABSENT,
@@ -295,9 +305,9 @@ def zone(data: RunData) -> str:
         for report in reports
     ]
     caption = (
-        "First seed, largest ε, last round. Confidence: were another coordinate the largest in truth (of the clipped "
-        "sums), a lead like this would come up in at most the rest of all draws. K_min 15 also asks that no home holds "
-        f"more than 15 % of a public bound, here of what that many homes can add at most; {data.privacy_line}."
+        f"First seed, largest ε, last round.{left_out} Confidence: were another coordinate the largest in truth (of the "
+        "clipped sums), a lead like this would come up in at most the rest of all draws. K_min 15 also asks that no home "
+        f"holds more than 15 % of a public bound, here of what that many homes can add at most; {data.privacy_line}."
     )
     text = markup.table(titles, body, caption, (*TEXT_COLUMNS, "leads", "K_min 15", "K_min 100"))
     return text + "".join(_zone_values(report) for report in reports) + markup.paragraph(
@@ -322,7 +332,7 @@ def _zone_values(report: ZoneReport) -> str:
     what = "From and to hold all sums of clipped answers at once with 95 % confidence."
     known = what if report.low is not None else "The noise of this strategy's answer has no closed form."
     return markup.details(
-        f"{report.kind}, {report.strategy}",
+        f"{report.kind}, {f'zone {report.zone}, ' if report.zone else ''}{report.strategy}",
         markup.table(titles, body, f"What was released, round {report.round}. {known}{share.get(report.kind, '')}", ()),
     )
 

@@ -44,6 +44,8 @@ def varied_keys(metrics: pd.DataFrame, cells: pd.DataFrame | None) -> list[str]:
                 continue
         if key.startswith("policy") and _one_to_one(column, per_cell["policy"]):
             continue
+        if key == "zone" and _told_by(column, per_cell["population"]):  # a zone is a population of its own
+            continue
         if pd.api.types.is_numeric_dtype(column) and any(
             _equal(column, per_cell[name]) for name in ("epsilon", "delta", "seed")
         ):
@@ -64,6 +66,11 @@ def _equal(column: pd.Series, other: pd.Series) -> bool:
 def _one_to_one(column: pd.Series, other: pd.Series) -> bool:
     pairs = pd.DataFrame({"a": column, "b": other.reindex(column.index)}).drop_duplicates()
     return not (pairs["a"].duplicated().any() or pairs["b"].duplicated().any())
+
+
+def _told_by(column: pd.Series, other: pd.Series) -> bool:
+    pairs = pd.DataFrame({"a": column, "b": other.reindex(column.index)}).drop_duplicates()
+    return not pairs["b"].duplicated().any()
 
 
 def with_settings(metrics: pd.DataFrame, cells: pd.DataFrame | None) -> tuple[pd.DataFrame, list[str]]:

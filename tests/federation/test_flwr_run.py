@@ -28,6 +28,9 @@ from fedenergy.federation import flower_adapter as flower
 from fedenergy.federation import flower_client, server_app
 from fedenergy.federation.flower_grid import FlowerGrid
 from fedenergy.federation.study import run_study
+from tests.federation.helpers import Planted
+from tests.federation.helpers_scan import files_in
+from tests.federation.test_leaks import EXPLAIN, planted
 
 ROOT = Path(__file__).parents[2]
 HOMES = 5
@@ -263,12 +266,13 @@ TINY = """
 name = "tiny"
 oracle = true
 [population]
+use = "tests.federation.helpers:Planted"
 count = 6
-steps = 240
 [task]
-lags = [1, 24]
-trees = 5
-engine = "xgboost"
+lags = [1]
+clip = 2.0
+trees = 4
+depth = 2
 [engine]
 workers = 0
 [[strategy]]
@@ -298,7 +302,10 @@ def free_port() -> int:
 
 @pytest.fixture
 def superlink(tmp_path):
-    """The environment of a SuperLink of our own, ended with everything that it started."""
+    """The environment of a SuperLink of our own, ended with everything that it started.
+
+    Its processes find tests.federation.helpers: its homes, and no socket outside loopback.
+    """
     binaries = Path(sys.executable).parent
     if not (binaries / "flwr").exists() or not Path("/proc/self/environ").exists():
         pytest.skip("needs the flwr command beside Python, and /proc to see that nothing is left behind")
@@ -306,6 +313,7 @@ def superlink(tmp_path):
     sockets = tempfile.mkdtemp(prefix="fe-ray-")  # short: socket paths have a limit of 107 bytes
     env = {**os.environ, "FLWR_HOME": str(home), "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}",
            "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": port, "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+           "PYTHONPATH": str(ROOT),
            "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_AUTH_MODE": "token",
            "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_TMPDIR": sockets, "OMP_NUM_THREADS": "1"}
     log = tmp_path / "superlink.log"
@@ -347,7 +355,7 @@ def until(done, seconds: float, why) -> None:
         time.sleep(0.2)
 
 
-def test_flwr_run_gives_the_bytes_of_local_grid(superlink, study):
+def test_flwr_run_gives_the_bytes_of_local_grid_and_leaves_no_reading(superlink, study):
     before = (ROOT / "pyproject.toml").read_bytes()
     here = play(study(TINY, out="here"))
     done = subprocess.run(
@@ -360,3 +368,9 @@ def test_flwr_run_gives_the_bytes_of_local_grid(superlink, study):
     assert f"Report: {there / 'report.html'}" in done.stdout
     assert (there / "report.html").exists()
     assert (ROOT / "pyproject.toml").read_bytes() == before
+    left = {"stream": done.stdout.encode()} | files_in(there.parents[1] / "flwr") | files_in(there)
+    left |= {name: (there.parents[1] / name).read_bytes() for name in ("superlink.log", "flwr/state.db")}
+    left |= {f"ray {name}": data for name, data in files_in(Path(superlink["RAY_TMPDIR"])).items()}
+    assert any(name.startswith("ray ") and "worker" in name for name in left)
+    hits = planted(Planted(6), EXPLAIN, rounds=1).scan(left)
+    assert {hit.place for hit in hits} == {"summary.json"}  # the oracle's inside view of one home

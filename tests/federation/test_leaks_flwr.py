@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
-from tests.federation.helpers import Planted
-from tests.federation.helpers_scan import files_in
-from tests.federation.test_flwr_run import ROOT, study, superlink  # noqa: F401  (fixtures)
-from tests.federation.test_leaks import planted
+from fedenergy.federation import flower_adapter as flower
+from fedenergy.federation import flower_client
+from tests.federation.helpers import Crossing, Planted, wire
+from tests.federation.helpers_scan import Needles, files_in
+from tests.federation.test_flwr_run import ROOT, Flower, play, study, superlink  # noqa: F401  (two are fixtures)
+from tests.federation.test_leaks import Played, holds, outside, planted
 
 SCANNED = """
 name = "scanned"
@@ -42,25 +46,60 @@ def ran(env: dict, root: Path) -> dict[str, bytes]:
     return {"stream": done.stdout.encode()} | files_in(root) | ray
 
 
-@pytest.fixture
-def superlink_of_homes(request, monkeypatch):
-    """Its processes find the planted homes, whose module denies sockets outside loopback."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    return request.getfixturevalue("superlink")
+class Seen(Flower):
+    """Flower's Grid that keeps everything that crosses it."""
+
+    def __init__(self, run_config, nodes: int) -> None:
+        super().__init__(run_config, nodes)
+        self.crossings: list[Crossing] = []
+
+    def send_and_receive(self, messages, *, timeout=None):
+        batch = list(messages)
+        replies = {reply.metadata.src_node_id: reply for reply in super().send_and_receive(batch, timeout=timeout)}
+        for message in batch:
+            meta, reply = message.metadata, replies[message.metadata.dst_node_id]
+            node = flower.node_id(self.partitions[meta.dst_node_id])
+            self.crossings += [Crossing(way, node, meta.message_type, meta.group_id, one.content, wire(one.content))
+                               for way, one in (("out", message), ("in", reply))]
+        return list(replies.values())
 
 
-def test_nothing_planted_leaves_a_home_under_flwr_run(superlink_of_homes, study, tmp_path):  # noqa: F811
+@pytest.mark.parametrize("how", ["other", "constant", "large", "missing"])
+def test_other_data_change_the_noised_payload_and_nothing_else_on_flower(how, study, monkeypatch):  # noqa: F811
+    """The ClientApp of `flwr run`: home 1 has other readings; every message, file and row but its payload is the same."""
+    views, payloads, real = [], [], Planted.load
+    for turn in ("first", "second"):
+        run_config = study(SCANNED + "".join(OUTSIDE + TRUSTED[:1]), out=turn)
+        flower_client._study.cache_clear(), flower_client._client.cache_clear()
+        grid = Seen(run_config, len(Planted()))
+        folder = play(run_config, grid)
+        played = Played(folder, grid.crossings, {})
+        views.append({name: seen for name, seen in outside(played, 1).items() if "config.resolved" not in name})  # out = ...
+        payloads.append([c.data for c in grid.crossings if c.way == "in" and holds(c, 1)])
+        monkeypatch.setattr(Planted, "load", lambda self, index: real(replace(self, odd=(1, how)), index))
+    assert views[0].keys() == views[1].keys()
+    for name in views[0]:
+        assert views[0][name] == views[1][name], name
+    assert len(payloads[0]) == 3 * 2
+    assert all(a != b for a, b in zip(*payloads, strict=True))  # the test could have failed
+
+
+@pytest.mark.slow
+def test_nothing_planted_leaves_a_home_under_flwr_run(superlink, study, tmp_path):  # noqa: F811
     study(SCANNED + "".join(OUTSIDE))
-    left = ran(superlink_of_homes, tmp_path)
+    left = ran(superlink, tmp_path)
     assert {"flwr/state.db", "superlink.log", "stream"} <= set(left)
     assert any(name.startswith("there/") and name.endswith(".sqlite") for name in left)
     assert any("/checkpoints/" in name for name in left)
     assert planted().scan(left) == set()
+    noised = pq.read_table(next(tmp_path.glob("there/*/releases.parquet")))["value"].to_numpy()
+    found = {hit.place.partition("/")[0] for hit in Needles({"noised": noised}).scan(left)}
+    assert "there" in found  # what may leave is there to be found
 
 
 @pytest.mark.slow
-def test_what_a_trusted_server_receives_stays_off_the_disk_under_flwr_run(superlink_of_homes, study, tmp_path):  # noqa: F811
+def test_what_a_trusted_server_receives_stays_off_the_disk_under_flwr_run(superlink, study, tmp_path):  # noqa: F811
     """Deposits and plains cross in Flower's memory: no file of the SuperLink, of Ray or of the run keeps one."""
     study(SCANNED.replace("seeds", "oracle = true\nseeds") + "".join(OUTSIDE + TRUSTED))
-    hits = planted().scan(ran(superlink_of_homes, tmp_path))
+    hits = planted().scan(ran(superlink, tmp_path))
     assert hits == set()

@@ -196,3 +196,32 @@ def test_the_main_job_does_not_load_torch():
     code = ("import sys, fedenergy.federation.study, fedenergy.forecast.task, fedenergy.forecast.trees;"
             "sys.exit('torch' in sys.modules)")
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_report_shows_the_last_round_and_names_what_it_is(tmp_path):
+    from fedenergy.report.page import write_report
+    from fedenergy.report.tables import summary_table
+
+    report = train(tmp_path, [opened("FedAvg"), Scaffold], rounds=2)
+    table = summary_table(report.metrics).set_index("strategy")
+    assert table.loc["FedAvg", "rmse"] == last(report, "rmse")
+    page = write_report(report.folder).read_text()
+    for words in ("Errors of the shared model on the homes&#x27; last days, after the last round", "round by round",
+                  "Not private: homes send models as they trained them", "MAE, no change"):
+        assert words in page
+    assert "clipped sum" not in page
+
+
+def test_check_says_that_nothing_is_charged_and_how_long_it_takes(tmp_path):
+    from fedenergy.config import parse
+    from fedenergy.federation.estimate import estimate
+
+    table = {"use": "fedenergy.forecast.task:Forecast"}
+    found = [estimate(parse({"name": "toy", "oracle": True, "out": str(tmp_path), "task": table,
+                             "population": {"count": 4, "steps": 24 * 20}, "agreement": {"classes": ["update"]},
+                             "query": {"kind": "train.forecast", "rounds": rounds, "repeat": "same_window"},
+                             "strategy": [{"use": "flwr.serverapp.strategy:FedAvg", "trust": "open"}]}))
+             for rounds in (1, 1000)]
+    assert found[1].seconds > 10 + found[0].seconds
+    assert found[1].exchanges == 2000
+    assert found[1].charges == 0
