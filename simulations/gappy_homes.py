@@ -49,14 +49,14 @@ class GappyStudy:
 
     name: str = "gappy-homes"
     title: str = "Homes with outages: what filling gives back"
-    count: int = 100
+    count: int = 60
     steps: int = 744
     seed: int = 1
     step_minutes: int = 60
     missing: tuple[float, ...] = (0.1, 0.2, 0.4)
     outage_minutes: tuple[int, ...] = OUTAGE_MINUTES
     fills: tuple[str, ...] = FILLS
-    gap_seeds: tuple[int, ...] = (0, 1, 2)
+    gap_seeds: tuple[int, ...] = (0, 1)
     seeds: tuple[int, ...] = (0, 1, 2)
     lags: tuple[int, ...] = (1, 24, 168)
     clip: float = 50.0

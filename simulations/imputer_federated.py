@@ -55,12 +55,12 @@ class FederatedStudy:
 
     name: str = "imputer-federated"
     title: str = "An imputer that homes train together"
-    homes: tuple[int, ...] = (200, 1000)
+    homes: tuple[int, ...] = (200, 600)
     steps: int = 672
     step_minutes: int = 60
     seed: int = 1
     days: int = 2
-    epsilons: tuple[float, ...] = (1.0, 4.0, 10.0)
+    epsilons: tuple[float, ...] = (4.0, 10.0)
     delta: float = 1e-5
     methods: tuple[str, ...] = METHODS
     rounds: int = 4

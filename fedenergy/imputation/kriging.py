@@ -31,7 +31,7 @@ from fedenergy.privacy.noise import noise_from
 LAGS = 12                       # semivariances released, at logarithmic distances
 OFFSET = 0.02                   # of the limits' range: log(u + OFFSET) is the scale of the median
 LEVEL = 100.0                   # variance of the unknown level over that of the series
-MARGIN, SAMPLING = 1.2, 2.0      # of the length of the noise; of a record's deviation from the mean shape, over sqrt(n)
+MARGIN, SAMPLING = 1.2, 0.5      # of the length of the noise; of a record's deviation from the mean shape, over sqrt(n)
 WALK = 32.0                     # memory of what counts as a random walk, in windows
 MEMORY = (0.7, 8.0)             # shortest memory in steps, longest in windows
 ROUGHNESS = (1.0, 1.6)          # exponents: 1 a random walk's, towards 2 smooth
@@ -153,8 +153,8 @@ def covariance(shape: np.ndarray, lags: np.ndarray, length: int, slots: int, dou
 
     Two fits by non-negative least squares: a random walk, whose filling is the straight line, and a mixture of a random
     walk, white noise, powered exponentials and, where a window holds a day, the day's first harmonics. They are mixed with
-    the share that the random walk's misfit leaves to the second after doubt (a James-Stein share): noise alone leaves the
-    straight line. The series' own variance is 1; LEVEL is added for the unknown level.
+    the share that the random walk's misfit leaves to the second after doubt (a James-Stein share): noise alone mostly
+    leaves the straight line. The series' own variance is 1; LEVEL is added for the unknown level.
     """
     h = np.arange(length)
     walk, white = np.exp(-h / (WALK * length)), np.where(h == 0, 1.0, 0.0)

@@ -1,7 +1,17 @@
-"""How the constants of the default imputer were set, away from every test window that it is judged on.
+"""How constants of the default imputer were set, away from every test window that it is judged on.
 
-    python -m simulations.imputing.constants                 kriging: simulated series only; some minutes
-    python -m simulations.imputing.constants --data DIR      towards_simulated: London's validation windows
+    python -m simulations.imputing.constants                        kriging: simulated series only
+    python -m simulations.imputing.constants --data DIR --seeds 2   towards_simulated: London's validation windows
+
+Kriging: seven Gaussian families and simulated homes at ten minutes and one, windows and epsilon as in RECORDS, patterns
+as in HIDING, every setting of LAGS, MARGINS and SAMPLINGS; error over the best free baseline's (no Kalman smoother). Two
+properties that the tests ask came first: noise alone leaves the straight line in most draws (of the margins only 1.2
+does), and a random walk's own shape gives it (8 lags miss that by .02). Of the four settings left, sampling .5 has the
+least shortfall: .021, where the least of all 24 is .017 (12, .8, .5) and that of the former setting (12, 1.2, 2) .024.
+
+towards_simulated: 300 windows of London between 70 % and 80 % of each home's record, epsilon .5 to 10, two noise seeds.
+Error over that of dp_gp alone, mean of all cells: distance .03 .980, .1 .984, .3 .990, 1 .996; no cell above 1. Smaller
+distances were not tried: the simulator was scaled to these homes' totals, and they would reward that.
 """
 
 from __future__ import annotations
@@ -27,13 +37,12 @@ from fedenergy.privacy.noise import noise_from
 from simulations.imputing.data import HALF_HOUR
 
 T, DELTA = 96, 1e-5
-LAGS, MARGINS, SAMPLINGS = (8, 12, 18), (0.8, 1.2, 1.6), (1.0, 2.0, 3.0)
+LAGS, MARGINS, SAMPLINGS = (8, 12), (0.4, 0.8, 1.2), (0.5, 1.0, 2.0, 3.0)
 RECORDS = ((127, 0.5), (127, 2.0), (127, 10.0), (500, 0.5), (500, 10.0), (4_000, 1.0))     # windows, epsilon
 HIDING = (imp.points(0.1), imp.points(0.5), imp.blocks(0.3), imp.outage(0.5))
-EACH = 24               # test windows of a pattern
+EACH = 20               # test windows of a pattern
 DISTANCES = (0.0, 0.03, 0.1, 0.3, 1.0)
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 10.0)
-EVEN = 1.01             # a worst cell up to here is taken as none lost
 
 
 def gaussian_series() -> dict[str, tuple[np.ndarray, int]]:
@@ -55,7 +64,7 @@ def series(seed: int):
         x = rng.multivariate_normal(np.zeros(T), cov, most + tests, method="eigh")
         x += 2 * rng.standard_normal((most + tests, 1))
         yield name, x[:most], x[most:], slots, (-12.0, 12.0), False
-    for minutes, days in ((60, 364), (10, 60), (1, 6)):
+    for minutes, days in ((10, 60), (1, 6)):           # hourly windows of homes are whole days: not for kriging
         slots = 1440 // minutes
         homes = simulate_households(60, steps=days * slots, step_minutes=minutes, seed=100 + seed)
         cut = [homes.load(k).total for k in range(len(homes))]
@@ -100,15 +109,14 @@ def error(found: np.ndarray, truth: np.ndarray, seen: np.ndarray) -> dict[str, f
 
 
 def judged(cells: pd.DataFrame, setting: list[str]) -> pd.DataFrame:
-    """Per setting over all cells (mean over seeds): worst ratio of MSE and MAE, geometric mean; best setting first: of those
-    whose worst is at most EVEN times the least worst, the lowest mean."""
+    """Per setting, over all cells (mean over seeds) and both measures: the mean of max(0, log ratio), by which the
+    best setting comes first, the geometric mean ratio, the worst ratio, the share of cells above 1.001."""
     keys = [c for c in cells.columns if c not in ("mse", "mae")]
-    mean = cells.groupby(keys, sort=False)[["mse", "mae"]].mean().reset_index()
-    group = mean.groupby(setting)[["mse", "mae"]]
-    table = pd.DataFrame({"worst": group.max().max(axis=1),
-                          "mean": group.agg(lambda v: np.log(v).mean()).mean(axis=1).map(np.exp)}).reset_index()
-    table["even"] = table["worst"] <= EVEN * table["worst"].min()
-    return table.sort_values(["even", "mean"], ascending=[False, True]).reset_index(drop=True)
+    logs = np.log(cells.groupby(keys, sort=False)[["mse", "mae"]].mean()).reset_index()
+    group = logs.melt(id_vars=keys, value_vars=["mse", "mae"]).groupby(setting)["value"]
+    table = pd.DataFrame({"shortfall": group.agg(lambda v: v.clip(lower=0).mean()), "mean": np.exp(group.mean()),
+                          "worst": np.exp(group.max()), "above": group.agg(lambda v: (v > math.log(1.001)).mean())})
+    return table.reset_index().sort_values(["shortfall", "mean"]).reset_index(drop=True)
 
 
 def distance_cells(data: str, seeds: int, most: int = 300) -> pd.DataFrame:
@@ -145,13 +153,14 @@ def distance_cells(data: str, seeds: int, most: int = 300) -> pd.DataFrame:
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", default="", help="data folder: towards_simulated's, on London")
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--cells", default="", help="write every cell into this CSV file")
     given = parser.parse_args(argv)
-    if given.data:
-        print(judged(distance_cells(given.data, given.seeds), ["distance"]).to_string(float_format="%.4f"))
-        return
-    cells = pd.concat([kriging_cells(seed) for seed in range(given.seeds)])
-    print(judged(cells, ["lags", "margin", "sampling"]).to_string(float_format="%.4f"))
+    cells = (distance_cells(given.data, given.seeds) if given.data
+             else pd.concat([kriging_cells(seed) for seed in range(given.seeds)]))
+    if given.cells:
+        cells.to_csv(given.cells, index=False, float_format="%.6g")
+    print(judged(cells, ["distance"] if given.data else ["lags", "margin", "sampling"]).to_string(float_format="%.4f"))
 
 
 if __name__ == "__main__":

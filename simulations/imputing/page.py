@@ -57,7 +57,8 @@ def publish(study: PrivateImputation, folder: Path, raw: pd.DataFrame, said: Seq
              pages.Part("privacy", "What it costs", markup.bullets([*absent, *said]))]
     page = pages.write_page(folder / "report.html", title=study.title, plates=plates, parts=parts,
                             stamp=SimulationNoise(0).stamp.capitalize(),
-                            meta=f"{folder.name} · delta {study.delta:g} · {len(study.seeds)} noise seeds",
+                            meta=f"{folder.name} · delta {study.delta:g} · "
+                                 f"{len(study.seeds)} noise seed{'s' * (len(study.seeds) > 1)}",
                             short=[f"{c.figure}: {c.claim}: {c.verdict} ({c.ours})." for c in claims]
                             or ["No claim is judged on these data."])
     return Finished(folder, page, table, [*absent, *(f"{c.figure}: {c.claim}: {c.verdict} ({c.ours})" for c in claims)])

@@ -102,7 +102,7 @@ def write(study: Objectives, folder: Path, results: Results, table: pd.DataFrame
                             meta=" · ".join(filter(None, [
                                 folder.name, f"after {SOURCE}",
                                 ", ".join(t if t.startswith("figure") else f"table {t}" for t in study.tables),
-                                f"{len(study.seeds)} seeds" if study.datasets else ""])))
+                                f"{len(study.seeds)} seed{'s' * (len(study.seeds) > 1)}" if study.datasets else ""])))
 
 
 def _special(study: Objectives, results: Results, table: pd.DataFrame) -> list[Part]:

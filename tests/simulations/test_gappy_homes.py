@@ -43,9 +43,9 @@ def test_the_study_runs_and_runs_again_from_what_it_kept(tmp_path):
 def test_the_config_is_checked_and_has_a_toy(tmp_path):
     study, place = studies.load(CONFIG, out=str(tmp_path))
     assert study == GappyStudy()                          # the file states the defaults
-    assert len(study.cells()) == 1 + 3 * 3 * 4
+    assert len(study.cells()) == 1 + 3 * 2 * 4
     rows = dict(study.check(place))
-    assert rows["homes"] == "100"
+    assert rows["homes"] == "60"
     assert "epsilon, each home and answer" in rows
     toy, _ = studies.load(CONFIG, out=str(tmp_path), quick=True)
     assert (toy.count, len(toy.cells()), toy.name) == (20, 5, "gappy-homes-quick")

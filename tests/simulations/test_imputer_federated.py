@@ -39,8 +39,8 @@ def test_every_method_trains_and_states_what_it_cost(tmp_path):
 def test_the_config_is_checked_and_has_a_toy(tmp_path):
     study, place = studies.load(CONFIG, out=str(tmp_path))
     assert study == FederatedStudy()
-    assert len(study.cells()) == 2 + 3 * 2 * 3 * 2 + 3 * 2                 # a net for 200 homes only
-    assert dict(study.check(place))["trainings"] == "44"
+    assert len(study.cells()) == 2 + 3 * 2 * 2 * 2 + 2 * 2                 # a net for 200 homes only
+    assert dict(study.check(place))["trainings"] == "30"
     assert len(studies.load(CONFIG, quick=True)[0].cells()) == 5
 
 

@@ -75,15 +75,16 @@ def test_where_nothing_is_read_one_filling_serves_every_epsilon_and_seed(tmp_pat
     assert (got[0]["choice"], got[0]["spent"], got[0]["home"], len(calls)) == ("simulated", 0.0, 0.0, 1)
 
 
-def test_golden_the_setting_with_the_lowest_mean_among_the_least_worst():
-    """Worst ratios 1.0, 1.005 and 1.2: the first two are even (1 % apart); of these the second has the lower mean."""
-    cells_ = pd.DataFrame([(f"cell {i}", lags, value, value) for lags, pair in ((8, (1.0, 1.0)), (12, (1.005, 0.8)),
-                                                                               (18, (1.2, 0.5)))
-                           for i, value in enumerate(pair)], columns=["family", "lags", "mse", "mae"])
-    table = constants.judged(cells_, ["lags"])
-    assert table["lags"].tolist() == [12, 8, 18]
-    assert table["even"].tolist() == [True, True, False]
-    assert table["mean"].tolist() == pytest.approx([math.sqrt(1.005 * 0.8), 1.0, math.sqrt(0.6)])
+def test_golden_the_setting_with_the_least_shortfall_comes_first():
+    """Ratios (2, .5) and (1.1, 1.1): shortfalls log(2) / 2 = .347 and log(1.1) = .095; the first has the lower mean."""
+    made = pd.DataFrame([(f"cell {i}", lags, value, value) for lags, pair in ((8, (2.0, 0.5)), (12, (1.1, 1.1)))
+                         for i, value in enumerate(pair)], columns=["family", "lags", "mse", "mae"])
+    table = constants.judged(made, ["lags"])
+    assert table["lags"].tolist() == [12, 8]
+    assert table["shortfall"].tolist() == pytest.approx([math.log(1.1), math.log(2) / 2])
+    assert table["mean"].tolist() == pytest.approx([1.1, 1.0])
+    assert table["worst"].tolist() == pytest.approx([1.1, 2.0])
+    assert table["above"].tolist() == [1.0, 0.5]
 
 
 def test_smoke_kriging_constants_are_set_on_simulated_series(monkeypatch):
