@@ -1,5 +1,5 @@
-"""An audit of a finished run: ledger, release, leaks, stamps, agreements, versions. It changes nothing but audit.json
-and its pages.
+"""An audit of a finished run: ledger, results, release, leaks, stamps, agreements, versions. It changes nothing but
+audit.json and its pages.
 
 What it can show is what went wrong: a broken chain, an answer that was never charged, a release that loses more than it
 claims, a reading in a file. That nothing was found proves neither the code nor the guarantee.
@@ -18,6 +18,7 @@ from fedenergy.audit_checks import ABSENT, FINDING, NOTE, OK, Check, Run
 from fedenergy.audit_leaks import leak_checks
 from fedenergy.audit_ledger import ledger_checks
 from fedenergy.audit_release import release_checks
+from fedenergy.audit_results import result_checks
 from fedenergy.privacy.audit import CONFIDENCE, TRIALS
 from fedenergy.privacy.noise import SimulationNoise
 from fedenergy.progress import Progress, SilentProgress
@@ -49,7 +50,7 @@ def audit_run(folder: Path, *, trials: int = TRIALS, scan: bool = True, progress
         raise ValueError(f"trials = {trials!r} is not a whole number from 100 on")
     run, progress = Run.open(folder), progress or SilentProgress()
     progress.start(1, "ledger")
-    checks = [*ledger_checks(run), *_agreements(run)]
+    checks = [*ledger_checks(run), *result_checks(run), *_agreements(run)]
     progress.advance(1)
     released, rows = release_checks(run, trials, progress)
     checks += [*released, *_stamps(run), *_versions(run)]

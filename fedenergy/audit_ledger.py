@@ -127,12 +127,14 @@ def _answers(run: Run, rows: list[Row]) -> Iterator[Check]:
         return
     import pyarrow.parquet as pq
 
-    table = pq.read_table(path, columns=["query_id", "household", "epsilon_micro", "value"]).to_pandas()
+    columns = ["part", "round", "query_id", "household", "epsilon_micro", "value"]
+    table = pq.read_table(path, columns=columns).to_pandas()
     if table.empty:
         yield Check(AREA, what, ABSENT, "no home answered under trust local")
         return
     wrong, count = [], 0
-    for key, part in table.groupby(["query_id", "household"], sort=False):
+    for (query, home, *_), part in table.groupby(["query_id", "household", "part", "round"], sort=False):  # one may repeat
+        key = query, home
         row, count = stored.get(key), count + 1
         if row is None or row.payload[:8 * len(part)] != part["value"].to_numpy("<f8").tobytes() \
                 or row.epsilon_micro != int(part["epsilon_micro"].iloc[0]):

@@ -38,6 +38,8 @@ Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of ag
 FolderOrFile = Annotated[Path, typer.Argument(metavar="FOLDER|FILE", help="A folder of agreements, or one home's file.")]
 Keys = Annotated[Path | None, typer.Option("--keys", metavar="DIR", help="The private keys (default: FOLDER.keys).")]
 HOMES, TERMS = "Which homes", "What they agree to"
+FLAGS = {"per_query_max": "--per-query", "classes": "--class", "purposes": "--purpose", "queriers": "--querier",
+         "not_before": "--from", "expires": "--until"}  # the rest are called as in the table
 
 
 def _terms(flag: str, metavar: str, text: str) -> Any:
@@ -47,13 +49,15 @@ def _terms(flag: str, metavar: str, text: str) -> Any:
 @app.command()
 def new(folder: Folder,
         config: Annotated[Path | None, typer.Option("--config", metavar="CONFIG", rich_help_panel=HOMES, help=(
-            "All homes of this study; the terms of its [agreement] table hold where no option says otherwise."))] = None,
+            "All homes of this study; the terms of its \\[agreement] table hold where no option says otherwise."))] = None,
         home: Annotated[list[str], typer.Option("--home", metavar="NAME", rich_help_panel=HOMES,
                                                 help="A home by its id. Repeat it for more.")] = [],  # noqa: B006
         renew: Annotated[bool, typer.Option("--renew", rich_help_panel=HOMES, help=(
             "A new agreement for homes that have one: what they spent is carried over, the old one is revoked."))] = False,
         ledger: Annotated[Path | None, typer.Option("--ledger", metavar="DIR", rich_help_panel=HOMES, help=(
             "With --renew: the ledger that says what was spent, such as runs/NAME/ledger."))] = None,
+        revoked: Annotated[bool, typer.Option("--revoked", rich_help_panel=HOMES, help=(
+            "With --renew: put homes back in force that had withdrawn."))] = False,
         cap: Annotated[float | None, _terms("--cap", "EPSILON", "All answers together (default: 6.73).")] = None,
         per_query: Annotated[float | None, _terms("--per-query", "EPSILON", "One answer (default: the cap).")] = None,
         delta: Annotated[float | None, _terms("--delta", "DELTA", "All answers together; 0: no Gaussian noise.")] = None,
@@ -74,6 +78,7 @@ def new(folder: Folder,
     fedenergy agreement new agreements --home home-000003 --cap 2 --trust sum --until 2027-01-01
     fedenergy agreement new agreements --renew --home home-000003 --ledger runs/quickstart-1a2b3c4d/ledger --cap 8
     """
+    from fedenergy.box.agreement_ledger import check_ledger
     from fedenergy.box.agreement_office import spent_in
     from fedenergy.box.ledger_mark import holds_ledger
 
@@ -81,6 +86,8 @@ def new(folder: Folder,
         raise ConfigError("--renew and --ledger belong together: a renewal carries over what the ledger says was spent")
     if ledger is not None and not holds_ledger(ledger):
         raise ConfigError(f"{ledger} is no ledger: give the folder of a run that holds 00.sqlite to 63.sqlite")
+    if revoked and not renew:
+        raise ConfigError("--revoked goes with --renew: it puts homes back in force that had withdrawn")
     if bool(home) == (config is not None):
         raise ConfigError("give the homes: --config CONFIG for all of a study, or --home NAME for one (not both)")
     given = {"cap": cap, "per_query_max": per_query, "delta": delta, "trust": trust, "classes": kinds, "purposes": purpose,
@@ -92,10 +99,15 @@ def new(folder: Folder,
         if renew:
             if unknown := [name for name in homes if name not in office.homes()]:
                 raise ConfigError(f"{unknown[0]} has no agreement in {folder} to renew: make one without --renew")
-            made = office.renew(spent_in(ledger, homes), terms)
+            check_ledger(office.folder, ledger)
+            back = office.withdrawn(homes) if revoked else []
+            made = office.renew(spent_in(ledger, homes), terms, revoked=revoked)
             most = max(made, key=lambda one: one.spent_micro)
             print(f"{len(made):,} renewed in {folder}; carried over: epsilon {_epsilon(most.spent_micro)} at most; "
                   f"revocation list: version {office.revocations().version}")
+            if back:
+                print(f"in force again, though revoked before: {', '.join(back[:5])}"
+                      + (f" and {len(back) - 5:,} more" if len(back) > 5 else ""))
         else:
             made = office.issue(homes, terms, unit)
             print(f"{len(made):,} agreements in {folder}; private keys in {office.keys}")
@@ -113,6 +125,8 @@ def show(path: FolderOrFile,
     fedenergy agreement show agreements home-000003
     fedenergy agreement show agreements/homes/home-000003.json
     """
+    from fedenergy.box.agreement_ledger import charged_in
+
     folder, name = _one(path, home)
     with _told():
         office = _office(folder, keys)
@@ -132,6 +146,8 @@ def show(path: FolderOrFile,
             print(f"{one:<20} {found.state:<16} {_in_words(found.agreement)}")
         listed = office.revocations()
         print(f"{len(names):,} homes; revocation list: version {listed.version}, {len(listed.ids):,} agreements")
+        if (charged := charged_in(office.folder)) is not None:
+            print(f"charged in the ledger {charged.path}")
 
 
 @app.command()
@@ -171,17 +187,19 @@ def revoke(folder: Folder, homes: Annotated[list[str], typer.Argument(metavar="H
     with _told():
         office = _office(folder, keys)
         _known(office, homes)
-        listed = office.revoke(homes)
-    print(f"{len(homes):,} revoked; revocation list: version {listed.version}, {len(listed.ids):,} agreements")
+        homes = list(dict.fromkeys(homes))
+        added = office.revoke(homes)
+        listed = office.revocations()
+    if already := [home for home in homes if home not in added]:
+        print(f"revoked already: {', '.join(already[:5])}" + (f" and {len(already) - 5:,} more" if len(already) > 5 else ""))
+    print(f"{len(added):,} revoked; revocation list: version {listed.version}{'' if added else ', unchanged'}, "
+          f"{len(listed.ids):,} agreements")
 
 
 def _study(config: Path | None, home: Sequence[str], given: dict[str, Any]) -> tuple[list[str], str, AgreementTerms]:
     """Home ids, privacy unit, terms."""
-    from fedenergy.box.agreement import AgreementTerms
-    from fedenergy.errors import call
-
     if config is None:
-        return list(dict.fromkeys(home)), "household", call(AgreementTerms, given, "agreement")
+        return list(dict.fromkeys(home)), "household", _agreed(given, {})
     from fedenergy.cli_parts import use_data
     from fedenergy.config import load
 
@@ -189,7 +207,22 @@ def _study(config: Path | None, home: Sequence[str], given: dict[str, Any]) -> t
     use_data(study.data)
     population = study.population.build()
     own = {} if "folder" in study.agreement else dict(study.agreement)
-    return list(population.ids), population.unit, call(AgreementTerms, {**own, **given}, "agreement")
+    return list(population.ids), population.unit, _agreed(given, own)
+
+
+def _agreed(given: dict[str, Any], own: dict[str, Any]) -> AgreementTerms:
+    """Terms of options and of a study's own table; a mistake names the option, or the key of the table."""
+    from fedenergy.box.agreement import AgreementTerms
+    from fedenergy.errors import call
+
+    try:
+        return call(AgreementTerms, {**own, **given}, "agreement")
+    except ConfigError as error:
+        key = str(error).removeprefix("[agreement] ").split(" ")[0]
+        if key not in given or not str(error).startswith("[agreement] "):
+            raise
+        flag = FLAGS.get(key, f"--{key}")
+        raise ConfigError(str(error).replace(f"[agreement] {key}", flag, 1)) from error
 
 
 def _date(flag: str, text: str | None) -> datetime.date | None:

@@ -19,12 +19,12 @@ Data = Annotated[str | None, typer.Option("--data", metavar="DIR", envvar="FEDEN
 
 
 def audit(run: RunPath, trials: Trials = 20_000, scan: Scan = True, data: Data = None) -> None:
-    """Audit a finished run: its ledger, its releases, leaks, stamps, agreements, versions. Asks and spends nothing.
+    """Audit a finished run: ledger, results, releases, leaks, stamps, agreements, versions. Asks and spends nothing.
 
     Run it in the folder of the study, where its strategies are found. It checks that every chain of the ledger is whole
-    and within its cap, that what was released is what was charged, that the mechanism as configured loses no more than it
-    claims (99 % confidence for all designs together), and that no reading stands in any file. It writes audit.json and
-    audit.html, and a section of the report.
+    and within its cap, that what was released is what was charged, that the scores follow from the sums on file, that the
+    mechanism as configured loses no more than it claims (99 % confidence for all designs together), and that no reading
+    stands in any file. It writes audit.json and audit.html, and a section of the report.
 
     Exit codes: 0 nothing found, 1 findings.
 

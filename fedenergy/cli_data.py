@@ -1,4 +1,4 @@
-"""`fedenergy data`: what a meter file holds, and its readings as one canonical file."""
+"""`fedenergy data inspect | convert`: what a meter file holds, and its readings as one canonical file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 app = typer.Typer(name="data", no_args_is_help=True, rich_markup_mode="rich",
-                  help="Meter files: look into one, convert it to UTC intervals in kWh.")
+                  help="Meter files: inspect or convert one; published sets: list, fetch, verify them.")
 
 MeterFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="A meter file: CSV of any portal, NEM12, Green Button XML; .gz and .xz too.")

@@ -267,5 +267,6 @@ def call(target: Any, args: Mapping[str, Any], table: str) -> Any:
     try:
         return target(**args)
     except (ValueError, TypeError, OSError) as error:
-        told = str(error).startswith(f"[{table}]")
-        raise ConfigError(error if told else f"[{table}] {name}: {error}") from error
+        said = str(error).removeprefix(f"[{table}] ").removeprefix(f"{name}: ")
+        named = name.lower() == table or str(error).startswith(f"[{table}]")  # the table says already what it is about
+        raise ConfigError(f"[{table}] {said}" if named else f"[{table}] {name}: {said}") from error

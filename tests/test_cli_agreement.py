@@ -119,7 +119,7 @@ def test_verify_leaves_with_1_where_something_is_wrong(capsys):
     capsys.readouterr()
     assert run("verify", "agreements") == 1
     out = capsys.readouterr().out
-    assert out.startswith("homes/h1.json: h1.json: not signed by this Authenticator, or altered since")
+    assert out.startswith("homes/h1.json: not signed by this Authenticator, or altered since")
     assert "1 finding(s) in 3 agreement(s)" in out
     assert run("verify", "agreements/homes/h0.json") == 0
     run("show", "agreements")
@@ -134,6 +134,11 @@ def test_verify_leaves_with_1_where_something_is_wrong(capsys):
     (("new", "agreements"), "give the homes"), (("new", "agreements", "--home", "x", "--config", "study.toml"), "not both"),
     (("new", "agreements", "--home", "../x"), "household id"), (("new", "agreements", "--home", "h9", "--cap", "0"), "cap"),
     (("new", "agreements", "--home", "h9", "--until", "soon"), "YYYY-MM-DD"),
+    (("new", "agreements", "--home", "h9", "--class", "foo"), "Error: --class = 'foo' is unknown"),
+    (("new", "agreements", "--home", "h9", "--per-query", "9"), "Error: --per-query = 9 is above cap = 6.73"),
+    (("new", "agreements", "--home", "h9", "--from", "2026-01-02", "--until", "2026-01-01"),
+     "Error: --until = 2026-01-01 is not after not_before = 2026-01-02"),
+    (("new", "agreements", "--home", "h9", "--revoked"), "--revoked goes with --renew"),
     (("new", "agreements", "--home", "h9", "--trust", "locl"), 'Did you mean "local"'),
     (("new", "agreements", "--home", "h0", "--renew"), "belong together"),
     (("new", "agreements", "--home", "h0", "--renew", "--ledger", "nowhere"), "is no ledger"),
@@ -153,6 +158,63 @@ def test_without_the_keys_an_auditor_can_verify_and_nothing_more(capsys):
     assert run("verify", "agreements") == 0
     assert run("revoke", "agreements", "h0") == 2
     assert "there is no private key" in capsys.readouterr().out
+
+
+def test_a_home_that_withdrew_comes_back_only_when_that_is_said(capsys):
+    run("new", "agreements", "--config", "study.toml")
+    folder = run_study(load(Path("study.toml"), sets=['agreement={folder = "agreements"}']))
+    open_ledger.cache_clear()
+    run("revoke", "agreements", "h1", "h1")
+    capsys.readouterr()
+    assert run("revoke", "agreements", "h1", "h2") == 0
+    assert capsys.readouterr().out == "revoked already: h1\n1 revoked; revocation list: version 2, 2 agreements\n"
+    assert run("revoke", "agreements", "h1") == 0
+    assert "0 revoked; revocation list: version 2, unchanged, 2 agreements" in capsys.readouterr().out
+    renewal = ("new", "agreements", "--renew", "--home", "h1", "--home", "h0", "--ledger", str(folder / "ledger"))
+    assert run(*renewal) == 2
+    assert "h1 is revoked (1 of 2 homes are)" in capsys.readouterr().out
+    assert run(*renewal, "--revoked") == 0
+    assert "in force again, though revoked before: h1\n" in capsys.readouterr().out
+
+
+def test_show_says_whose_file_it_is(capsys):
+    run("new", "agreements", "--config", "study.toml")
+    shutil.copy("agreements/homes/h1.json", "agreements/homes/h0.json")
+    capsys.readouterr()
+    run("show", "agreements")
+    assert "h0                   not valid: h0.json: it is the agreement of h1" in capsys.readouterr().out
+    assert run("show", "agreements", "h0") == 2
+
+
+def test_show_names_the_ledger_and_a_renewal_takes_no_other(capsys):
+    run("new", "agreements", "--config", "study.toml")
+    secure = ['agreement={folder = "agreements"}', 'privacy.noise="secure"']
+    folder = run_study(load(Path("study.toml"), sets=secure))
+    other = run_study(load(Path("study.toml")))
+    open_ledger.cache_clear()
+    capsys.readouterr()
+    run("show", "agreements")
+    assert capsys.readouterr().out.endswith(f"charged in the ledger {folder.absolute() / 'ledger'}\n")
+    assert run("new", "agreements", "--renew", "--home", "h0", "--ledger", str(other / "ledger")) == 2
+    assert "are charged in the ledger" in capsys.readouterr().out
+
+
+def test_no_help_text_loses_its_brackets():
+    """Rich takes [word] for markup: what is to be read is escaped."""
+    from rich.text import Text
+
+    from fedenergy import cli
+
+    def texts(command):
+        yield command.help or ""
+        for item in command.params:
+            yield getattr(item, "help", None) or ""
+        for below in getattr(command, "commands", {}).values():
+            yield from texts(below)
+
+    for text in texts(typer.main.get_command(cli.app)):
+        written = text.replace("\b", "").replace("[bold]", "").replace("[/bold]", "").replace("\\[", "[")
+        assert Text.from_markup(text.replace("\b", "")).plain == written
 
 
 def test_help_teaches(capsys):

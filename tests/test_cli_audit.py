@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import typer
 from fedenergy import cli_audit
 from fedenergy.audit import audit_run, state_of
 from fedenergy.audit_checks import ABSENT, FINDING, NOTE, OK, Run
+from fedenergy.audit_leaks import blanked
 from fedenergy.box import box as box_module
 from fedenergy.box.box import open_ledger
 from fedenergy.box.ledger import Ledger, bucket
@@ -87,8 +89,9 @@ def test_a_sound_run_has_no_finding(audited):
     assert states == {
         "for the owner alone": OK, AREA_CHAINS: OK, "no older than the results": OK, "within the agreements' caps": OK,
         "releases are the stored answers": OK, "zone answers are over charged homes": OK,
-        "results and ledger agree on what was spent": OK, "empirical epsilon": OK, "stored answers made again": OK,
-        "noise is stamped": OK, "the config is the one that ran": OK, "the run's versions": OK,
+        "results and ledger agree on what was spent": OK, "scores follow from the sums on file": OK,
+        "empirical epsilon": OK, "stored answers made again": OK, "noise is stamped": OK,
+        "the config is the one that ran": OK, "the run's versions": OK,
         "no reading in any file": OK}
 
 
@@ -277,6 +280,43 @@ def test_a_cap_that_was_passed_is_found(run, no_trials):
     assert "spent 2 of 1.5" in found(run, scan=False)["within the agreements' caps"]
 
 
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory) -> Path:
+    """Zones and a cloud, with an oracle: 5 homes in 2 zones."""
+    return played(tmp_path_factory.mktemp("scored"), oracle=True,
+                  population={"use": "tests.federation.helpers:Planted", "count": 5, "zones": 2})
+
+
+def test_scores_are_computed_again_from_the_sums(scored, no_trials):
+    checks = {check.what: check for check in audit_run(scored, trials=100).checks}
+    assert {check.state for check in checks.values()} == {OK}
+    # 3 strategies x 2 rounds x (2 zones + the cloud) x (12 scores and the answers)
+    assert checks["scores follow from the sums on file"].detail.startswith("234 values of metrics.csv computed again")
+
+
+@pytest.mark.parametrize(("where", "metric", "value", "told"), [
+    ("planted/cloud", "mae", "0.5", "mae of"), ("planted/cloud", "answers", "4.0", "answers of"),
+    ("planted", "cosine_total", "1.0", "cosine_total of"), ("planted", "rmse", None, "rmse of"),
+    ("planted", "clipped_share", "0.31", "clipped share of 0.31")])
+def test_scores_that_do_not_follow_from_the_sums_are_found(scored, tmp_path, no_trials, where, metric, value, told):
+    folder = tmp_path / "run"
+    shutil.copytree(scored, folder, ignore=shutil.ignore_patterns("audit.*"))
+    lines = (folder / "metrics.csv").read_text().splitlines()
+    at = next(place for place, line in enumerate(lines) if line.split(",")[2].startswith(where)
+              and line.split(",")[10] == metric and "open" not in line)
+    lines[at:at + 1] = [] if value is None else [lines[at].rsplit(",", 1)[0] + f",{value}"]
+    (folder / "metrics.csv").write_text("\n".join(lines) + "\n")
+    assert told in found(folder, scan=False)["scores follow from the sums on file"]
+
+
+def test_scores_without_sums_are_found(scored, tmp_path, no_trials):
+    folder = tmp_path / "run"
+    shutil.copytree(scored, folder, ignore=shutil.ignore_patterns("audit.*"))
+    summary = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps({**summary, "zones": summary["zones"][1:]}))
+    assert "have no sums" in found(folder, scan=False)["scores follow from the sums on file"]
+
+
 def test_a_missing_stamp_and_another_config_are_found(run, no_trials):
     summary = json.loads((run / "summary.json").read_text())
     (run / "summary.json").write_text(json.dumps({**summary, "stamp": ""}))
@@ -288,6 +328,20 @@ def test_a_missing_stamp_and_another_config_are_found(run, no_trials):
     text = (run / "config.resolved.toml").read_text()
     (run / "config.resolved.toml").write_text(text.replace("epsilon = 1.0", "epsilon = 0.1"))
     assert set(found(run, scan=False)) >= {"the report shows the stamp", "the config is the one that ran"}
+
+
+def test_a_question_that_is_repeated_has_its_stored_answer_in_every_round(tmp_path, no_trials):
+    folder = played(tmp_path, query={"epsilon": 1.0, "rounds": 2, "repeat": "same_window"})
+    checks = {check.what: check for check in audit_run(folder, trials=100, scan=False).checks}
+    assert checks["releases are the stored answers"].detail.startswith("6 releases are in the ledger")
+    assert [check for check in checks.values() if check.state == FINDING] == []
+
+
+def test_an_oracle_beside_secure_noise_is_outside_every_cap(tmp_path, no_trials):
+    """Its rows follow charged ones in the second round; their cell has no cap, and needs none."""
+    folder = played(tmp_path, oracle=True, privacy={"noise": "secure"})
+    assert found(folder) == {}
+    assert Ledger(folder / "ledger").verify() == []
 
 
 def test_other_versions_are_noted(run, no_trials):
@@ -313,6 +367,40 @@ def test_readings_are_found_in_every_form(run, no_trials):
     details = [check.detail for check in audit_run(run, trials=100).findings]
     assert {detail.split()[0] for detail in details} == {"a.bin", "inside/b.bin", "figures/c.svg", "checkpoints/d.npz",
                                                          "ledger/e.txt"}
+
+
+@dataclass(frozen=True)
+class Round(Planted):
+    """Homes whose readings are whole watt-minutes: 1/12 kWh is among them, and is the share of one home of twelve."""
+
+    def load(self, index):
+        home = super().load(index)
+        readings = np.round(home.readings * 60_000) / 60_000
+        readings[5:9, 0] = [1 / 12, 5 / 12, 7 / 12, 11 / 12]
+        return replace(home, readings=readings, total=readings.sum(axis=1))
+
+
+def test_a_share_of_homes_is_no_leaked_reading(tmp_path, no_trials):
+    """One of twelve homes clipped: .08333333333333333 stands in metrics.csv, a checkpoint and report.html."""
+    folder = played(tmp_path, population={"use": "tests.test_cli_audit:Round", "count": 12}, oracle=True)
+    lines = (folder / "metrics.csv").read_text().splitlines()
+    for share, at in zip((1, 5), [at for at, line in enumerate(lines) if ",clipped_share," in line]):
+        lines[at] = lines[at].rsplit(",", 1)[0] + f",{share / 12!r}"   # two rounds: their mean is 3 of 12
+    (folder / "metrics.csv").write_text("\n".join(lines) + "\n")
+    (folder / "checkpoints" / "share.json").write_text(json.dumps({"clipped_share": 7 / 12}))
+    write_report(folder)
+    assert found(folder) == {}
+    check = next(check for check in audit_run(folder, trials=100).checks if check.area == "leaks")
+    assert "fractions k/n with n up to 100" in check.detail
+    (folder / "note.txt").write_text(repr(float(Round(12).load(3).readings[20, 1])))
+    assert "note.txt" in found(folder)["no reading in any file"]
+
+
+def test_means_of_shares_are_no_leaked_readings():
+    """Shares of 1,200 homes in the results are known; other numbers of the same size are not."""
+    known = np.array([0.0, 7 / 1_200])
+    values = np.array([[7 / 1_200, 0.123456789], [11 / 1_200, 1 / 3]])
+    assert np.isnan(blanked(values, 1_000, known)).tolist() == [[True, False], [False, True]]
 
 
 def test_runs_made_from_objects_and_measured_homes_say_what_is_not_checked(run, no_trials):

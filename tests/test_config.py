@@ -168,8 +168,11 @@ def test_check_says_what_is_wrong_and_what_to_do(spec, message):
 def test_build_refuses_missing_arguments_and_refused_values_naming_the_table():
     assert refused(Spec(f"{HERE}:Needy", table="strategy").build) == '[strategy] lacks "share", which Needy needs'
     assert refused(Spec(f"{HERE}:Query", {"epsilon": -1.0}, table="query").build) == \
-        "[query] Query: epsilon = -1.0 is not above 0"
+        "[query] epsilon = -1.0 is not above 0"
     assert refused(Spec(f"{HERE}:Picky", table="policy").build) == "[policy] Picky: never satisfied"
+    assert refused(Spec("fedenergy:simulate_households", {"count": 2, "distinct": -1},
+                        table="population").build).startswith(
+        "[population] simulate_households: distinct = -1 is below 0")  # the name once, whoever says it
 
 
 def test_build_gives_plain_lists_and_lets_extra_arguments_come_on_top():
@@ -270,7 +273,7 @@ def test_defaults_fill_what_a_config_leaves_out():
     ("[populaton]\ncount = 3\n", 'Did you mean "population"?'),
     ("[engine]\nworker = 3\n", '[engine] has no argument "worker" (Engine takes: workers, address, batch, '
                                'max_failures, nodes). Did you mean "workers"?'),
-    ("[engine]\nworkers = -1\n", "[engine] Engine: workers = -1 is outside 0..1024"),
+    ("[engine]\nworkers = -1\n", "[engine] workers = -1 is outside 0..1024"),
     ('[engine]\nworkers = "2"\n', '[engine] workers = "2" is text, but Engine takes a whole number: drop the quotes'),
     ("[engine]\nmax_failures = 1.5\n", "max_failures = 1.5 is outside 0..1"),
     ('[privacy]\nnoise = "sekure"\n', 'noise = "sekure" is unknown: use "simulation" or "secure"'),

@@ -48,7 +48,8 @@ _WHOLE = re.compile(r"0|[1-9][0-9]{0,15}")
 
 class AgreementError(ValueError):
     """An agreement that is not accepted. code: length, key, signature, form, value, proof, bound, absent, private (a key
-    that others can read), revocations (a list that is missing, or older than one seen)."""
+    that others can read), revocations (a list that is missing, or older than one seen), household (of another home),
+    revoked, ledger (charged in another one)."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -98,7 +99,7 @@ class AgreementTerms:
         for name in ("not_before", "expires"):
             put(name, _seconds(f"[agreement] {name}", getattr(self, name)))
         if self.not_before >= self.expires:
-            raise ValueError(f"[agreement] expires = {self.expires} is not after not_before = {self.not_before}")
+            raise ValueError(f"[agreement] expires = {day(self.expires)} is not after not_before = {day(self.not_before)}")
         if isinstance(self.delta, bool) or not isinstance(self.delta, int | float | Decimal) or not 0 <= self.delta < 1:
             raise ValueError(f"[agreement] delta = {self.delta!r} is not a number in [0, 1); 0 means pure epsilon")
         put("delta", float(self.delta))
@@ -251,7 +252,7 @@ def _parse(body: Any, signature: bytes) -> Agreement:
             not_before=_whole(body, "not_before", 0, MAX_TIME), expires=_whole(body, "expires", 1, MAX_TIME),
             key_id=_hex(body, "key_id", 16), id=_hex(body, "id", 32), signature=signature)
         if agreement.not_before >= agreement.expires:
-            raise ValueError(f"expires = {agreement.expires} is not after not_before = {agreement.not_before}")
+            raise ValueError(f"expires = {day(agreement.expires)} is not after not_before = {day(agreement.not_before)}")
     except ValueError as error:
         raise AgreementError("value", f"agreement: {error}") from error
     return agreement
@@ -293,6 +294,19 @@ def _seconds(what: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_TIME:
         raise ValueError(f"{what} = {value!r} is not a date or a whole number of seconds >= 0")
     return value
+
+
+def day(seconds: int) -> str:
+    """Seconds since 1970 UTC as a date; with the time of day where it is not midnight.
+
+    >>> day(1_767_225_600), day(1_767_229_200), day(2**53)
+    ('2026-01-01', '2026-01-01 01:00:00 UTC', '9007199254740992 s')
+    """
+    try:
+        moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    except (OverflowError, ValueError, OSError):  # beyond the calendar
+        return f"{seconds} s"
+    return moment.strftime("%Y-%m-%d %H:%M:%S UTC" if seconds % 86_400 else "%Y-%m-%d")
 
 
 def _hex(body: Mapping[str, Any], key: str, digits: int) -> str:

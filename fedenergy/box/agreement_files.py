@@ -4,6 +4,7 @@
     agreements/homes/h0.json         the agreement of h0: {"body":{...},"signature":"..."}
     agreements/past/<id>.json        agreements that were renewed
     agreements/revoked.json          the signed revocation list
+    agreements/ledger.json           the ledger that they are charged in, once that is under secure noise
     agreements.keys/                 0700; authenticator.key and homes/h0.key: 64 hex digits each, 0600
 
 A signed file is JSON that any program reads, and has one spelling only: the signature covers the body's bytes as they
@@ -30,6 +31,10 @@ from fedenergy.privacy.epsilon import MICRO
 
 AUTHENTICATOR, HOMES, PAST, REVOKED = "authenticator.json", "homes", "past", "revoked.json"
 MAX_LIST_BYTES = 64 * 1024 * 1024
+REMEDIES = {
+    AUTHENTICATOR: "name a folder that fedenergy agreement new made, or put the file back",
+    REVOKED: "put its newest copy back, until then every home refuses; the newest that boxes have seen is revoked.seen in "
+             "the folder of their ledger"}
 _OPEN, _MIDDLE, _CLOSE = b'{"body":', b',"signature":"', b'"}\n'
 _SIGNATURE = re.compile(rb"[0-9a-f]{128}")
 _TAIL = len(_MIDDLE) + 2 * SIGNATURE_BYTES + len(_CLOSE)
@@ -64,7 +69,8 @@ def read_bytes(path: Path, most: int, what: str) -> bytes:
         with open(path, "rb") as file:
             data = file.read(most + 1)
     except OSError as error:
-        raise AgreementError("absent", f"there is no {what} at {path} ({error.strerror})") from error
+        remedy = f": {REMEDIES[path.name]}" if path.name in REMEDIES else ""
+        raise AgreementError("absent", f"there is no {what} at {path} ({error.strerror}){remedy}") from error
     if len(data) > most:
         raise AgreementError("length", f"the {what} at {path} has more than {most} bytes")
     return data
@@ -207,7 +213,7 @@ class AgreementFolder:
         folder = Path(self.folder).absolute()
         public = read_authenticator(folder)
         if self.authenticator and self.authenticator != key_id(public):
-            raise AgreementError("key", f"[agreement] authenticator = {self.authenticator}, but {folder} has the key "
+            raise AgreementError("key", f"authenticator = {self.authenticator}, but {folder} has the key "
                                  f"{key_id(public)}: take the folder of that Authenticator")
         return Enrolment(folder, Path(self.revoked).absolute() if self.revoked else folder / REVOKED,
                          Path(self.keys).absolute() if self.keys else keys_beside(folder), public)

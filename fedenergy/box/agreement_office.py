@@ -15,6 +15,7 @@ from typing import NamedTuple
 from fedenergy.box.admission import Authenticator, BoxKey, Revocations
 from fedenergy.box.agreement import Agreement, AgreementError, AgreementTerms
 from fedenergy.box.agreement_files import (
+    AUTHENTICATOR,
     HOMES,
     PAST,
     REVOKED,
@@ -30,6 +31,7 @@ from fedenergy.box.agreement_files import (
     to_file,
     write_authenticator,
 )
+from fedenergy.box.agreement_ledger import LEDGER, charged_in
 from fedenergy.box.ledger import Ledger
 from fedenergy.box.receipts import make_folder
 from fedenergy.households.household import check_household_id
@@ -87,13 +89,17 @@ class AgreementOffice:
                 put_whole(self.enrolment.file(home), to_file(issued[-1].to_bytes()))
             return issued
 
-    def renew(self, spent_micro: Mapping[str, int], terms: AgreementTerms) -> list[Agreement]:
+    def renew(self, spent_micro: Mapping[str, int], terms: AgreementTerms, *, revoked: bool = False) -> list[Agreement]:
         """New agreements of homes that have one; the old ones are revoked and kept under past/.
 
         spent_micro  home -> what its ledger says, integer micro-epsilon (`spent_in`); what the old agreement carried over
                      counts where it is more
+        revoked      homes that withdrew are put back in force; else AgreementError "revoked" for one of them
         """
         with self._authenticator() as authenticator:
+            if not revoked and (withdrawn := self.withdrawn(spent_micro)):
+                raise AgreementError("revoked", f"{withdrawn[0]} is revoked ({len(withdrawn)} of {len(spent_micro)} homes "
+                                     "are), and a renewal would put it back in force: add --revoked where it wants that")
             renewed = []
             for home, spent in spent_micro.items():
                 old, box = self.enrolment.agreement(home), self.enrolment.box_key(home)
@@ -109,13 +115,22 @@ class AgreementOffice:
             put_whole(self.folder / REVOKED, to_file(authenticator.revocations()))
             return renewed
 
-    def revoke(self, homes: Sequence[str]) -> Revocations:
-        """Put the agreements of these homes on the list; returns the new list."""
+    def revoke(self, homes: Sequence[str]) -> list[str]:
+        """Put the agreements of these homes on the list; returns the homes that were not on it. None: it stays as it is."""
         with self._authenticator() as authenticator:
-            for home in homes:
-                authenticator.revoke(self.enrolment.agreement(home).id)
-            put_whole(self.folder / REVOKED, to_file(authenticator.revocations()))
-        return self.revocations()
+            known = self.revocations().ids
+            held = {home: self.enrolment.agreement(home).id for home in homes}
+            added = [home for home, name in held.items() if name not in known]
+            for home in added:
+                authenticator.revoke(held[home])
+            if added:
+                put_whole(self.folder / REVOKED, to_file(authenticator.revocations()))
+        return added
+
+    def withdrawn(self, homes: Iterable[str]) -> list[str]:
+        """Those of the homes whose agreement is on the revocation list."""
+        listed = self.revocations().ids
+        return [home for home in homes if self.enrolment.agreement(home).id in listed]
 
     def revocations(self) -> Revocations:
         return read_revocations(self.folder / REVOKED, self.public_key)
@@ -127,6 +142,8 @@ class AgreementOffice:
     def standing(self, home: str, now: int) -> Standing:
         """One home's agreement and how it stands at a time (whole seconds since 1970 UTC)."""
         agreement = self.enrolment.agreement(home)
+        if agreement.household != home:
+            raise AgreementError("household", f"{home}.json: {_another(agreement)}")
         state = ("revoked" if agreement.id in self.revocations().ids else
                  "not yet in force" if now < agreement.not_before else
                  "expired" if now >= agreement.expires else "in force")
@@ -139,15 +156,26 @@ class AgreementOffice:
             self.revocations()
         except AgreementError as error:
             found.append(Found(REVOKED, str(error)))
+        try:
+            charged_in(self.folder)
+        except AgreementError as error:
+            found.append(Found(LEDGER, str(error)))
+        if keys and (path := key_file(self.keys)).exists():
+            try:
+                if Authenticator(private=read_private_key(path)).public_key != self.public_key:
+                    found.append(Found(path.name, f"is not the key of {self.folder.name}/{AUTHENTICATOR}: the two belong "
+                                                  "together"))
+            except AgreementError as error:
+                found.append(Found(path.name, str(error)))
         for home in self.homes():
             name = f"{HOMES}/{home}.json"
             try:
                 agreement = self.enrolment.agreement(home)
             except (AgreementError, ValueError) as error:
-                found.append(Found(name, str(error)))
+                found.append(Found(name, str(error).removeprefix(f"{home}.json: ")))
                 continue
             if agreement.household != home:
-                found.append(Found(name, f"it is the agreement of {agreement.household}"))
+                found.append(Found(name, _another(agreement)))
             found += [Found(name, text) for text in self._past_problems(agreement)]
             if keys and self.keys.is_dir():
                 try:
@@ -176,6 +204,9 @@ class AgreementOffice:
             agreement = old
 
     def _begin(self) -> None:
+        if any((self.folder / HOMES).glob("*.json")):
+            raise AgreementError("absent", f"{self.folder} holds agreements, and its {AUTHENTICATOR} is gone: put it back, "
+                                 "or begin in another folder")
         make_folder(self.folder)
         make_folder(self.folder / HOMES)
         path = key_file(self.keys)
@@ -195,6 +226,10 @@ class AgreementOffice:
                 raise AgreementError("key", f"{key_file(self.keys)} is not the key of {self.folder}: the two belong "
                                      "together")
             yield authenticator
+
+
+def _another(agreement: Agreement) -> str:
+    return f"it is the agreement of {agreement.household}: put back the home's own"
 
 
 def spent_in(ledger: Path, homes: Iterable[str]) -> dict[str, int]:

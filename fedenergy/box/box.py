@@ -20,6 +20,7 @@ import numpy as np
 
 from fedenergy.box.admission import Authenticator, BoxKey, Revocations, check_query
 from fedenergy.box.agreement import Agreement, AgreementError
+from fedenergy.box.agreement_ledger import keep_ledger
 from fedenergy.box.carried import carry_over
 from fedenergy.box.clock import StoredClock
 from fedenergy.box.ledger import Charge, Ledger, LedgerBroken, LedgerUnavailable
@@ -149,7 +150,11 @@ def enrolment_of(world: World) -> Enrolment | None:
 def revocations_of(world: World, ledger: Path) -> Revocations | None:
     """The revocation list as it is now; None where there are no agreement files. AgreementError: nothing may be said."""
     enrolment = enrolment_of(world)
-    return None if enrolment is None else _watch(enrolment, ledger).read()
+    if enrolment is None:
+        return None
+    if world.noise == SECURE:
+        keep_ledger(enrolment.folder, ledger)
+    return _watch(enrolment, ledger).read()
 
 
 def consider(boxes: Sequence[Box], queries: Sequence[SealedQuery], ledger: Ledger,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 from pathlib import Path
 
-from fedenergy.report import audit_page, markup, sections, svg
+from fedenergy.report import audit_page, markup, sections, svg, tiers
 from fedenergy.report.gallery import Plate, gallery
 from fedenergy.report.load import RunData
 from fedenergy.report.prose import in_short
@@ -36,6 +36,7 @@ def page(data: RunData, plates: list[Plate] | None = None) -> str:
         ("ran", "What ran", sections.ran(data)),
         ("results", "Results", sections.results(data, plates)),
         ("zone", "Zone report", sections.zone(data)),
+        *([("cloud", "Zones and the cloud", tiers.section(data))] if tiers.zone_of(data) else []),
         ("ranking", "Ranking", sections.ranked(data)),
         ("truth", "True and released", sections.truth(data, plates)),
         ("spent", "Spent budget", sections.spent(data, plates)),

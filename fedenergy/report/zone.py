@@ -146,6 +146,7 @@ class ZoneReport:
     leader, confidence   the largest one (None for a kind with one number), and how sure that is
     shares           (d,) of the homes that answered (top) or of the day's energy (peak_hour), else None
     refused          homes that were asked and gave no answer; publish: preset -> (may it be, why)
+    zone             its number, where the homes were dealt out to several
     """
 
     kind: str
@@ -163,6 +164,7 @@ class ZoneReport:
     answers: int
     refused: int
     publish: Mapping[str, tuple[bool, str]]
+    zone: str = ""
 
     @property
     def ranked(self) -> list[int]:
@@ -190,16 +192,17 @@ def read_answer(row: Mapping[str, Any], public_bound: float | None = None, confi
         None if low is None else tuple(low.tolist()), None if high is None else tuple(high.tolist()),
         None if first is None else names[first], sure, None if found is None else tuple(found.tolist()), answers,
         int(row["asked"]) - answers,
-        {name: rule.verdict(answers, float(row["clip"]), public_bound) for name, rule in PRESETS.items()})
+        {name: rule.verdict(answers, float(row["clip"]), public_bound) for name, rule in PRESETS.items()},
+        str(row.get("zone", "")))
 
 
 def latest(rows: Sequence[Mapping[str, Any]]) -> list[ZoneReport]:
-    """One report per kind and strategy: of the first seed, the largest epsilon and the last round."""
-    chosen: dict[tuple[str, str], Mapping[str, Any]] = {}
+    """One report per kind, strategy and zone: of the first seed, the largest epsilon and the last round."""
+    chosen: dict[tuple[str, str, str], Mapping[str, Any]] = {}
     for row in rows:
-        key = row["kind"], row["strategy"]
+        key = row["kind"], row["strategy"], str(row.get("zone", ""))
         order = (-int(row["seed"]), float(row["epsilon"]), int(row["round"]))
         known = chosen.get(key)
         if known is None or order > (-int(known["seed"]), float(known["epsilon"]), int(known["round"])):
             chosen[key] = row
-    return [read_answer(chosen[key]) for key in sorted(chosen)]
+    return [read_answer(chosen[key]) for key in sorted(chosen, key=lambda key: (*key[:2], len(key[2]), key[2]))]

@@ -28,12 +28,14 @@ from fedenergy.box.agreement_files import (
     to_file,
     write_authenticator,
 )
+from fedenergy.box.agreement_ledger import charged_in, check_ledger
 from fedenergy.box.agreement_office import AgreementOffice, spent_in
 from fedenergy.box.box import open_ledger
 from fedenergy.box.carried import MECHANISM
 from fedenergy.box.ledger import Ledger, bucket
 from fedenergy.box.query import Query
 from fedenergy.box.revocation import SEEN, RevocationWatch, follows
+from fedenergy.box.world import enrolment_secret
 from fedenergy.config import Engine, parse
 from fedenergy.errors import ConfigError
 from fedenergy.federation import records
@@ -41,7 +43,7 @@ from fedenergy.federation.client_app import Homes, make_client
 from fedenergy.federation.local_grid import LocalGrid
 from fedenergy.federation.negotiation_rounds import case_of
 from fedenergy.federation.plan import plan_from_config, plan_from_objects
-from fedenergy.federation.study import play_plan
+from fedenergy.federation.study import play_plan, run_study
 from strategies.zonal_sum import ZonalSum
 from tests.federation.helpers import CELL, Planted, Sums, boxes_of, make_world, seal, to_homes
 
@@ -161,7 +163,9 @@ def test_swapped_files_are_refused(office, world):
     one.write_bytes(second)
     two.write_bytes(first)
     assert codes(world, seal(world, "local")) == ["household", "household", "charged"]
-    assert {found.text for found in office.check()} >= {"it is the agreement of h1", "it is the agreement of h0"}
+    assert {found.text for found in office.check()} >= {
+        "it is the agreement of h1: put back the home's own", "it is the agreement of h0: put back the home's own"}
+    assert code(office.standing, "h0", 0) == "household"
 
 
 def test_swapped_keys_are_refused(office, world):
@@ -169,6 +173,83 @@ def test_swapped_keys_are_refused(office, world):
     assert codes(world, seal(world, "local")) == ["box", "charged", "charged"]
     assert [found.file for found in office.check()] == ["h0.key"]
     assert code(office.renew, {"h0": 0}, AgreementTerms()) == "bound"
+
+
+def test_the_authenticators_own_key_is_checked(office):
+    path = key_file(office.keys)
+    good = path.read_bytes()
+    path.write_bytes(b"no key")
+    assert [found.file for found in office.check()] == ["authenticator.key"]
+    path.write_bytes(b"00" * 32 + b"\n")
+    assert [found.text for found in office.check()] == [
+        "is not the key of agreements/authenticator.json: the two belong together"]
+    path.write_bytes(good)
+    assert office.check() == []
+
+
+def test_lost_files_come_with_a_remedy(office):
+    (office.folder / "revoked.json").rename(office.folder / "kept.json")
+    assert "put its newest copy back" in office.check()[0].text
+    (office.folder / "kept.json").rename(office.folder / "revoked.json")
+    (office.folder / "authenticator.json").unlink()
+    with pytest.raises(AgreementError, match="name a folder that fedenergy agreement new made, or put the file back"):
+        AgreementOffice(office.folder)
+    listed = (office.folder / "revoked.json").read_bytes()
+    with pytest.raises(AgreementError, match="is gone: put it back"):
+        AgreementOffice(office.folder, create=True)
+    assert (office.folder / "revoked.json").read_bytes() == listed
+
+
+def test_who_is_revoked_already_changes_no_list(office):
+    assert office.revoke(["h0"]) == ["h0"]
+    assert office.revoke(["h0"]) == []
+    assert office.revocations().version == 1
+    assert office.revoke(["h0", "h1"]) == ["h1"]
+    assert office.revocations().version == 2
+
+
+# -- one ledger --------------------------------------------------------------------------------------------------------
+
+def secure(out, folder, **changes):
+    return parse({"name": "one", "seeds": [5], "out": str(out), "oracle": False,
+                  "population": {"use": "tests.federation.helpers:Planted"},
+                  "task": {"use": "tests.federation.helpers:Sums", "clip": 120.0}, "engine": {"workers": 0},
+                  "query": {"epsilon": 1.0, "rounds": 2}, "agreement": {"folder": str(folder)},
+                  "privacy": {"noise": "secure"}, "strategy": [{"use": "strategies.zonal_sum:ZonalSum"}], **changes})
+
+
+def test_a_signed_cap_holds_for_all_studies_together(office, tmp_path):
+    """Cap 3, two studies of epsilon 2 with secure noise: in a ledger each they would have 4 of it."""
+    first = run_study(secure(tmp_path / "a", office.folder))
+    known = charged_in(office.folder)
+    assert known.path == first / "ledger"
+    with pytest.raises(ConfigError, match=r'charged in the ledger .*\. Set \[ledger\] path = "'):
+        run_study(secure(tmp_path / "b", office.folder, seeds=[6]))
+    again = run_study(secure(tmp_path / "b", office.folder, seeds=[6], ledger={"path": str(known.path)}))
+    with Ledger(known.path) as ledger:
+        assert [ledger.spent(home) for home in HOMES] == [3_000_000] * 3
+    rows = [line.split(",") for line in (again / "metrics.csv").read_text().splitlines()]
+    assert [row[11] for row in rows if row[10] == "answers"] == ["3.0", "0.0"]
+    assert office.check() == []
+
+
+def test_a_ledger_may_be_moved_and_boxes_refuse_another_one(office, world, tmp_path):
+    one = replace(world, noise="secure", secret=enrolment_secret("secure", world.ledger))
+    assert codes(one, seal(one, "local")) == ["charged"] * 3
+    other = replace(one, ledger=tmp_path / "other", secret=enrolment_secret("secure", tmp_path / "other"))
+    assert codes(other, seal(other, "local", fresh=1)) == ["revocations"] * 3
+    assert "charged in the ledger" in answers(other, seal(other, "local", fresh=1))["h0"].reason
+    shutil.copytree(world.ledger, tmp_path / "moved")
+    assert check_ledger(office.folder, tmp_path / "moved").path == world.ledger
+    assert code(check_ledger, office.folder, tmp_path / "other") == "ledger"
+    (office.folder / "ledger.json").write_text("{}")
+    assert code(check_ledger, office.folder, world.ledger) == "form"
+    assert office.check()[0].file == "ledger.json"
+
+
+def test_seeded_noise_leaves_no_note_of_a_ledger(office, world):
+    assert codes(world, seal(world, "local")) == ["charged"] * 3
+    assert charged_in(office.folder) is None
 
 
 def test_another_authenticator_is_refused(office, world, tmp_path):
@@ -333,7 +414,7 @@ def test_a_newer_list_in_mid_run_reaches_running_boxes(kind, office, world):
         put_whole(office.folder / "revoked.json", newest)
         assert ask(3) == ["envelope", "refused", "envelope"]
         assert ask(0) == ["envelope"] * 3                 # the stored answers: nothing new is told
-        office.renew({"h1": 100_000}, AgreementTerms(cap=3))
+        office.renew({"h1": 100_000}, AgreementTerms(cap=3), revoked=True)
         assert ask(4) == ["envelope"] * 3                 # so does a renewal
     finally:
         grid.close()
@@ -346,7 +427,8 @@ def test_a_home_that_withdrew_negotiates_no_more(office, world):
     assert [case_of(box, query, 0, 1_000) is None for box in (withdrawn, other)] == [False, False]
     office.revoke(["h0"])
     assert [case_of(box, query, 0, 1_000) is None for box in (withdrawn, other)] == [True, False]
-    office.renew({"h0": 500_000}, AgreementTerms(cap=4))
+    assert code(office.renew, {"h0": 500_000}, AgreementTerms(cap=4)) == "revoked"
+    office.renew({"h0": 500_000}, AgreementTerms(cap=4), revoked=True)
     assert case_of(withdrawn, query, 0, 1_000).spent == Decimal("0.5")
     put_whole(office.folder / "revoked.json", old)
     assert [case_of(box, query, 0, 1_000) is None for box in (withdrawn, other)] == [True, True]

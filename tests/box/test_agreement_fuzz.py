@@ -18,7 +18,7 @@ from fedenergy.box.agreement import MAX_BYTES, SIGNATURE_BYTES, Agreement, Agree
 from fedenergy.box.agreement_files import from_file, read_agreement, read_revocations, to_file
 from tests.box.test_agreement import KEY, PUBLIC, plain_body, resigned
 
-EXAMPLES = int(os.environ.get("FEDENERGY_FUZZ", "60"))
+EXAMPLES = int(os.environ.get("FEDENERGY_FUZZ", "30"))
 quick = settings(max_examples=EXAMPLES, deadline=None, derandomize="FEDENERGY_FUZZ" not in os.environ, database=None,
                  suppress_health_check=[HealthCheck.function_scoped_fixture])
 GOOD = Authenticator(seed=1).issue("h1", BoxKey("h1", seed=1), AgreementTerms())

@@ -55,6 +55,15 @@ def test_ten_charges_of_a_tenth_pass_a_cap_of_one_and_the_eleventh_is_refused(le
     assert len(ledger.history("h1")) == 10
 
 
+def test_unbounded_answers_of_another_cell_are_outside_the_cap_of_all_cells(ledger):
+    """An oracle's rows come after charged ones in every later round: what was charged before them is not their own."""
+    for turn in range(3):
+        assert one(ledger, charge(query=f"p{turn}", all_cells=True)).status == "charged"
+        assert one(ledger, charge(query=f"o{turn}", epsilon=None, cell="open", all_cells=True)).status == "charged"
+    assert ledger.verify() == []
+    assert ledger.spent("h1") == 3 * TENTH
+
+
 def test_one_id_has_one_answer_byte_for_byte_and_a_retry_costs_nothing(tmp_path):
     with Ledger(tmp_path / "ledger") as ledger:
         first = one(ledger, charge())

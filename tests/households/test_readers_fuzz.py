@@ -31,7 +31,7 @@ from fedenergy.households.readers.stamps import StampParser, begins, date_orders
 from tests.households.test_readers_kinds import FLUVIUS, HOURS, block, feed, nem, values, wide
 from tests.households.test_readers_more import EXPORTS
 
-EXAMPLES = int(os.environ.get("FEDENERGY_FUZZ", "40"))
+EXAMPLES = int(os.environ.get("FEDENERGY_FUZZ", "30"))
 quick = settings(
     max_examples=EXAMPLES,
     deadline=None,

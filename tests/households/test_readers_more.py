@@ -461,6 +461,35 @@ def emporia() -> Export:
     )
 
 
+def fronius() -> Export:
+    """Units in brackets under the headings, a format above the stamps; what goes to the grid is no import."""
+    at = times("2024-01-20", 96, 15)
+    return Export(
+        table(
+            "Date and time,Energy from Battery | Power,Energy to Grid | Power,Energy from Grid | Power\n"
+            "[dd.MM.yyyy HH:mm],[Wh],[Wh],[Wh]",
+            lambda k: f"{at[k]:%d.%m.%Y %H:%M},0,10,{kwh(k) * 1000:.0f}", 96),
+        "2024-01-19 23:00", 96, ("--tz",), {"tz": "Europe/Vienna"}, channels=("export", "import"), step=15)
+
+
+def influx() -> Export:
+    """Annotated CSV: _start is the query's, the same in every row."""
+    at = times("2024-01-20", 96, 15)
+    return Export(
+        table(
+            "#group,false,false,true,true,false,false,true\n,result,table,_start,_stop,_time,_value,_field",
+            lambda k: f",,0,2024-01-20T00:00:00Z,2024-01-21T00:00:00Z,{at[k]:%Y-%m-%dT%H:%M:%SZ},{kwh(k) * 4000:.1f},x", 96),
+        "2024-01-20 00:00", 96, ("--unit",), {"unit": "W"}, step=15)
+
+
+def caruna() -> Export:
+    at = times("2024-01-20", 72, 60)
+    return Export(
+        table("Mittauspiste;Tuotteen tyyppi;Resoluutio;Yksikkö;Lukeman tyyppi;Alkuaika;Määrä;Laatu",
+              lambda k: f"6430;8716867000030;PT1H;kWh;BN01;{at[k]:%Y-%m-%dT%H:%M:%S}Z;{comma(kwh(k))};OK", 72),
+        "2024-01-20 00:00", 72, encoding="utf-8-sig")
+
+
 def tibber() -> Export:
     at = times("2024-10-26", 60, 60, "Europe/Oslo")
     return Export(
@@ -516,6 +545,9 @@ EXPORTS = {
     "clock ranges": clock_ranges(),
     "month names": month_names(),
     "emporia": emporia(),
+    "fronius": fronius(),
+    "influx": influx(),
+    "caruna": caruna(),
     "tibber": tibber(),
     "thousands": thousands(),
 }
@@ -570,6 +602,23 @@ def test_what_an_inverter_makes_is_generation_and_said(write):
     assert "declare --channel 'System Production (W)=export'" in proposal.evidence["channels"][-1]
 
 
+@pytest.mark.parametrize("heading", ["Water m3", "price", "value %", "Battery kWh", "Importe (EUR)"])
+def test_what_is_no_electricity_is_not_taken_for_it(write, heading):
+    path = write(f"start,{heading}\n" + lines(lambda k, t: f"{t},{kwh(k)}"))
+    with pytest.raises(MeterFileError, match=r"line 2: its columns of numbers hold no electric energy or power"):
+        inspect(path)
+    found = read(path, tz="UTC", stamp="start", measure="interval", unit="kWh", channel=f"{heading}=import")
+    assert found.series().sum() == pytest.approx(total(48))
+
+
+def test_a_yield_is_generation(write):
+    path = write(";Total yield;Power\n;Counter;Analog\ndd/MM/yyyy HH:mm;kWh;kW\n" + lines(
+        lambda k, t: f"{t:%d/%m/%Y %H:%M};{comma(round(1000 + k * 0.2, 3))};{comma(kwh(k))}"))
+    found = read(path, tz="UTC", dates="dmy")
+    assert found.channels == ("generation",)
+    assert found.series("generation").sum() == pytest.approx(47 * 0.2)
+
+
 def test_gas_is_no_electricity(write):
     path = write("TYPE,DATE,START TIME,USAGE,UNITS\n" + lines(lambda k, t: f"Gas,{t:%Y-%m-%d,%H:%M},{kwh(k)},therms"))
     with pytest.raises(MeterFileError, match=r"line 2: every reading is in 'therms' \(UNITS\)"):
@@ -610,6 +659,15 @@ def test_a_second_table_is_refused_with_the_line(write):
         path = write("start,kWh\n" + lines(lambda k, t: f"{t},{kwh(k)}") + second)
         with pytest.raises(MeterFileError, match=r"line 5[01]: "):
             read(path, tz="UTC")
+
+
+@pytest.mark.parametrize(("rows", "why"), [
+    ("45292.25,0.5\n", "line 2: .*day numbers of a spreadsheet"),
+    ("2024-01-01 00:00,0.5 kWh\n", "line 2: .*the unit stands in"),
+    ("12 o'clock,0.5\n", "line 2: .*declare --dates")])
+def test_what_is_no_stamp_or_no_number_is_said_with_the_line(write, rows, why):
+    with pytest.raises(MeterFileError, match=why):
+        inspect(write("Date,Usage\n" + rows * 9))
 
 
 def test_hours_may_be_declared_as_the_second_time_column(write):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedenergy.households.readers.kinds import channel_of, unit_of
+from fedenergy.households.readers.kinds import channel_of, is_other, unit_of
 from fedenergy.households.readers.layout import POWER, UNITS, Channel, Layout
 from fedenergy.households.readers.periods import period_size
 from fedenergy.households.readers.readings import MeterFileError
@@ -57,6 +57,9 @@ def generic(path: Path, sheet: Sheet, declared: Mapping[str, Any], evidence: dic
                 ),
             )
     parts = tuple(found for name in numeric if (found := channel_of(name)))
+    if not parts and numeric and all(map(is_other, numeric)):
+        raise MeterFileError(path, f"its columns of numbers hold no electric energy or power ({', '.join(numeric[:6])}): "
+                                   "if one does, declare --channel COLUMN=import", sheet.lines[0])
     if not parts and len(numeric) == 1:
         parts = (Channel(numeric[0], "import", "", unit_of(numeric[0])),)
         evidence["channels"] = [f"{numeric[0]!r} is the only column of numbers: taken for consumption"]
@@ -204,6 +207,8 @@ def _time_columns(path: Path, sheet: Sheet) -> tuple[tuple[str, ...], list[str]]
             clocks.append(name)
     if not found:
         raise _no_stamps(path, sheet)
+    if changing := [name for name in found if len(set(sheet.column(name))) > 1]:
+        found = changing  # one text in every row is about the file
     starts = [
         name
         for name in found

@@ -18,20 +18,22 @@ _SKIP = re.compile(r"(?i)(?<![a-z])gas(?![a-z])|gas usage|naturgas|erdgas|aardga
                    r"|reactive|reactiva|r[ée]active|reattiva|kvar|kva\b|factor|frequency|hertz|intensity|irradian|w/m|ampere|peak"
                    r"|currently"
                    r"|(?<![a-z])current(?![a-z])|momentan|instant|price|preis|prijs|precio|cost|kosten|charge\b|\bimporte\b|\bimporto\b"
-                   r"|betrag|[€£$]|tarif\b|co2|index_|total_act_power|invalid|autocons|self.?cons|eigenverbr|zelfverbr"
+                   r"|betrag|[€£$%]|tarif\b|co2|index_|total_act_power|invalid|autocons|batter|self.?cons|eigenverbr|zelfverbr"
                    r"|\b(?:id|number|nummer|serial|account|contract|ean|nmi|mprn|mpan|cups|esiid|prm)\b")
 _EXPORT = re.compile(
     r"(?i)return|retour|export|inject|injectie|feed|terug|tilbagel|einspeis|immess|surplus|vertid|excedent|\bAS[_ ]k?wh"
-    r"|oddan|dod[áa]v|\b2\.8\.[0-9]"
+    r"|oddan|dod[áa]v|to (?:the )?grid|(?<!\w)-A\b|\bA-(?!\w)|\b2\.8\.[0-9]"
 )
 _GENERATION = re.compile(
     r"(?i)solar|\bpv\b|photovolt|fotovolt|generat|generad|produc|produz|produktion|tootmi|opwek|erzeug|v[ýy]rob|wytw"
+    r"|yield|ertrag|opbrengst|\bE-?(?:today|total|day)\b"
 )
 _IMPORT = re.compile(
     r"(?i)import|offtake|afname|entnahme|pr[ée]l[èe]v|preliev|soutir|consum|consom|consumo|verbrui|verbrau|forbrug|förbruk|forbruk"
     r"|kulutus|tarbi|fogyaszt|spotřeb|odběr|pobór|zużyc|usage|bezug|deliver|energy|energia|énergie|energie|electric|elektr|[ée]lectric"
     r"|active|attiva|activa|kwh|(?<![a-z])wh(?![a-z])|power|puissance|leistung|watt|load|grid|value|volume|mængde|maengde|mengde"
-    r"|\bmenge|quantit|cantidad|kogus|\bwert\b|waarde|valeur|valor|warto[śs][ćc]|\b1\.8\.[0-9]|curva"
+    r"|määrä|\bmängd|\bmenge|quantit|cantidad|kogus|\bwert\b|waarde|valeur|valor|warto[śs][ćc]|\b1\.8\.[0-9]|curva"
+    r"|(?<!\w)\+A\b|\bA\+"
 )
 _UNIT = re.compile(r"(?<![A-Za-z])([Mm][Ww][Hh]|[Kk][Ww][Hh]|[Ww][Hh]|[Kk][Ww]|W)(?![A-Za-z]|/m)")
 _SPELT = re.compile(r"(?i)(?<![a-z])(?:(k)(?:ilo)?)?w(?:att)?s?(?:[- ]?(h)(?:(?:ou)?rs?|s)?)?(?![a-z])|(watt)age")
@@ -63,6 +65,15 @@ def unit_of(text: str) -> str:
     return f"{'k' * bool(match[1])}W{'h' * bool(match[2])}" if match else ""
 
 
+def is_other(name: str) -> bool:
+    """Whether a heading says that its column is no active electricity.
+
+    >>> is_other("Water m3"), is_other("price"), is_other("Sensor 1")
+    (True, True, False)
+    """
+    return _SKIP.search(name) is not None
+
+
 def channel_of(name: str) -> Channel | None:
     """What a heading meters; None for what is no active electricity (gas, voltage, prices) or names nothing known.
 
@@ -71,7 +82,7 @@ def channel_of(name: str) -> Channel | None:
     >>> channel_of("Electricity 2 Returned (Dutch Users: Normal Tariff)")
     Channel(column='Electricity 2 Returned (Dutch Users: Normal Tariff)', channel='export', register='t2', unit='')
     """
-    if _SKIP.search(name):
+    if is_other(name):
         return None
     channel = "export" if _EXPORT.search(name) else "generation" if _GENERATION.search(name) else \
         "import" if _IMPORT.search(name) else ""

@@ -26,7 +26,7 @@ OPEN = {".xz": lzma.open, ".gz": gzip.open}
 MISSING = frozenset(("", "?", "null", "na", "n/a", "nan", "none", "-", "--", "unavailable", "unknown", "missing", "#n/a"))
 DELIMITERS = (";", "\t", ",", "|")
 _UNIT_CELL = re.compile(r"(?i)[(\[]?(?:[km]?wh?s?|k?va(?:r)?h?|m?[va]|k?hz|%|°? ?[cf]|m3|m³|eur|€|£|\$|ct|min|s|h|-)?[)\]]?")
-_CLOCK_CELL = re.compile(r"[A-Z][A-Za-z]+/[A-Z][A-Za-z_]+.*|[dDmMyYhHsSjJtT:./ -]{5,24}|(?:UTC|GMT|CET)\S*|")
+_CLOCK_CELL = re.compile(r"[A-Z][A-Za-z]+/[A-Z][A-Za-z_]+.*|\[?[dDmMyYhHsSjJtT:./ -]{5,24}\]?|(?:UTC|GMT|CET)\S*|")
 _FOOTER = re.compile(r"(?i)\W*(?:grand |sub)?(?:totals?|totaal|totale|totaux|gesamt|summe|sums?|suma|somme|som|average|mean|"
                      r"gemiddelde?|moyenne|mittelwert|durchschnitt|celkem|razem|yhteensä|i alt|kokku)\b")
 _PLAIN = re.compile(r"[+-]?(?:\d{1,18}(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")
@@ -132,7 +132,7 @@ def read_sheet(path: Path, is_data, delimiter: str = "", limit: int = MAX_ROWS) 
     reader = csv.reader(lines_of(path, encoding), delimiter=delimiter)
     columns: list[list[str]] = []
     shared: list[dict[str, str]] = []
-    lines, above, blank, complete, trailing, footer = [], [], 0, True, False, 0
+    lines, above, blank, complete, trailing, footer, where = [], [], 0, True, False, 0, 0
     try:
         for row in reader:
             if not row or not any(cell.strip() for cell in row):
@@ -141,9 +141,9 @@ def read_sheet(path: Path, is_data, delimiter: str = "", limit: int = MAX_ROWS) 
             if not columns:
                 if not is_data(row):
                     above.append(row)
+                    where = where or (reader.line_num if _like_data(row) else 0)
                     if len(above) > 200:
-                        raise MeterFileError(path, "no row of a time stamp and numbers in the first 200: it is no meter "
-                                                   "file, or declare --dates and --delimiter", reader.line_num)
+                        raise _no_data(path, above, where, " in the first 200")
                     continue
                 width = len(row)
                 if above and len(above[-1]) == width - 1 and not row[-1].strip():
@@ -181,9 +181,7 @@ def read_sheet(path: Path, is_data, delimiter: str = "", limit: int = MAX_ROWS) 
     except csv.Error as error:
         raise MeterFileError(path, f"not delimited text ({error})", reader.line_num) from None
     if not columns:
-        raise MeterFileError(
-            path, "no row of a time stamp and numbers: it is no meter file, or declare --dates and --delimiter"
-        )
+        raise _no_data(path, above, where, "")
     titled = int(bool(above) and len(above[-1]) == width)
     names = [cell.strip().removeprefix("\ufeff") for cell in above[-1]] if titled else []
     if titled and len(above) > 1 and len(above[-2]) == width and _units(names, [column[0] for column in columns], is_data):
@@ -193,6 +191,24 @@ def read_sheet(path: Path, is_data, delimiter: str = "", limit: int = MAX_ROWS) 
     return Sheet(path, header, titled, tuple(columns), lines, delimiter, encoding, complete,
                  {name: value for name, value in counts.items() if value},
                  tuple(" ".join(row).strip() for row in above[:len(above) - titled]))
+
+
+def _like_data(row: Sequence[str]) -> bool:
+    """Whether a row without a stamp could be meant as a reading: two cells, of which one begins with a digit."""
+    return len(row) > 1 and any(cell.strip()[:1].isdigit() for cell in row)
+
+
+def _no_data(path: Path, above: Sequence[Sequence[str]], where: int, among: str) -> MeterFileError:
+    """The error of a file without readings, at the first row that could be meant as one, with what is wrong in it."""
+    row = next((row for row in above if _like_data(row)), [])
+    cells = [cell.strip() for cell in row]
+    if any(re.fullmatch(r"[2-6]\d{4}(?:[.,]\d+)?", cell) for cell in cells[:2]):
+        why = ": the first cells are day numbers of a spreadsheet; give the column a date format and save it again"
+    elif any(re.fullmatch(r"-?\d+(?:[.,]\d+)?\s*[kM]?Wh?", cell) for cell in cells):
+        why = ": the unit stands in the cells; take it out of them (and declare --unit)"
+    else:
+        why = ": it is no meter file, or declare --dates and --delimiter"
+    return MeterFileError(path, f"no row of a time stamp and numbers{among}{why}", where or None)
 
 
 def _titles(row: Sequence[str]) -> bool:

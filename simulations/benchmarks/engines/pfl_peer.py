@@ -56,7 +56,7 @@ class Clock(TrainingProcessCallback):
         return False, Metrics()
 
 
-def main(part):
+def measure(part):
     torch.set_num_threads(1)
     net = Net()
     model = PyTorchModel(net, local_optimizer_create=torch.optim.SGD,
@@ -75,4 +75,4 @@ def main(part):
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    measure(json.loads(sys.argv[1]))
