@@ -2,7 +2,7 @@
 
 Loads are kWh per step, prices pence per kWh, bills pounds. All functions are pure. The scenario is that of the HXAI
 source (papers/hxai.zh.txt, section VI: a 20 % bill discount, 20 of 50 homes); the source prints no price, so the model
-is ours (spec/explain.md, "Incentive scenario"), and for 50 homes the price is a shadow price: nobody is charged it.
+is ours, and for 50 homes the price is a shadow price: nobody is charged it.
 """
 
 from __future__ import annotations

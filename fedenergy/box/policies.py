@@ -3,7 +3,7 @@
 More: policies_public.py (decide from public state alone), policies_paid.py (decide with money).
 
 U(eps) = (1 + (eps0/eps)^2)^(-1/2), eps0 = Delta sqrt(2 d M)/||S||_2, is the expected cosine between an answer and its
-noised form (spec/explain.md, Exact formulas). ||S||_2 comes from an earlier release or a stated prior, never from data.
+noised form. ||S||_2 comes from an earlier release or a stated prior, never from data.
 """
 
 from __future__ import annotations

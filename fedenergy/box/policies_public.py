@@ -35,7 +35,7 @@ GRANULARITY = {"top": "appliance", "peak_hour": "daypart", "total": "total", "tr
 class ClosedForm:
     """Offers the optimum of U(eps) - lambda_i eps in closed form, within what was asked and what remains.
 
-    eps* = sqrt((eps0^2/lambda)^(2/3) - eps0^2) if lambda < 1/eps0, else epsilon_min (spec/explain.md). U is concave, so
+    eps* = sqrt((eps0^2/lambda)^(2/3) - eps0^2) if lambda < 1/eps0, else epsilon_min. U is concave, so
     the nearest end of the interval is the optimum where eps* lies outside. It does not negotiate: feedback is not used.
 
     price, spread, seed   lambda_i: policies.private_price; utility, prior, epsilon_min: as in BoundedSearch

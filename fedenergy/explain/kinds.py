@@ -222,7 +222,7 @@ def incentive(measures: Measures, household: Household, rows: slice, asked: tupl
     """(d,) kWh a day that each channel would move out of the peak under the public discount; C: see Measures.clip.
 
     The home's own peak share w gives its price ratio R = 1 + D / w, and each channel moves 1 - R^(-sigma) of its peak
-    energy (tariff.PeakDiscount; spec/explain.md, Incentive scenario). Rises with w: at most 1 - (1 + D)^(-sigma) of all
+    energy (tariff.PeakDiscount). Rises with w: at most 1 - (1 + D)^(-sigma) of all
     that the home uses, hence C from the bound of total: who is within that one is not clipped here.
     """
     hour = _hours(household, rows)

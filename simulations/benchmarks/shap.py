@@ -35,7 +35,7 @@ from fedenergy.windows import Lagged, lagged
 
 LAGS = (1, 24, 168)
 CHANNELS = ("Heating", "Fridge", "Fan", "Oven", "Washing_Machine", "Dryer", "Cooler")
-MONTH, YEAR = 746, 8_786                     # rows that are explained, as in spec/explain.md
+MONTH, YEAR = 746, 8_786                     # rows that are explained
 HOMES = 10_000
 REACH = {"month": 7.0, "year": 30.0, "step": 2.2}
 
