@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from fedenergy.report import svg
 from fedenergy.report.svg import INK, MUTED, PALETTE
@@ -29,8 +30,13 @@ def curves(rows: list[dict[str, Any]]) -> Figure:
                   label=f"computed, {machines} such machines")
     right.plot(homes, [row["memory_gb"] for row in shards], color=PALETTE[0], marker="o", markersize=4)
     for ax, name in ((left, "a new query of all homes, s"), (right, "memory, GB")):
-        ax.set(xscale="log", yscale="log", xlabel="homes")
+        ax.set(xscale="log", xlabel="homes")
         ax.set_title(name, fontsize=pages.TEXT, color=INK)
+    left.set_yscale("log")
+    right.set_ylim(bottom=0.0)
+    for axis in (left.xaxis, right.xaxis, left.yaxis):
+        axis.set_minor_formatter(NullFormatter())
+    pages.plain_ticks(left.xaxis, right.xaxis, left.yaxis)
     pages.legend(figure, left, 2)
     return figure
 
