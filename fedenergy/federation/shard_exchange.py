@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
 
 from fedenergy.box.block import Block
 from fedenergy.box.query import SealedQuery
@@ -20,7 +19,7 @@ from fedenergy.box.world import World
 from fedenergy.box.zone_store import ZoneStore
 from fedenergy.federation import flower_adapter as flower
 from fedenergy.federation import records, shard_nodes
-from fedenergy.federation.trust_grid import COHORT, Crossings, zone_reply, zone_total
+from fedenergy.federation.trust_grid import COHORT, Crossings, RoundGrid, zone_reply, zone_total
 from fedenergy.privacy.secure_sum import Summer
 from fedenergy.privacy.trust import CURATOR, LOCAL, OPEN, SUM
 
@@ -150,7 +149,7 @@ def sorted_rows(blocks: Sequence[Block]) -> tuple[tuple[str, ...], np.ndarray, n
     return tuple(names[at] for at in order), micro, np.concatenate([block.values for block in blocks])[order]
 
 
-class ShardGrid(Grid):
+class ShardGrid(RoundGrid):
     """The grid of one strategy in one round, whose nodes are shards of homes.
 
     Guarantee: the strategy receives, sorted by household, every Release (local) or Plain (open) in one array, or one
@@ -158,6 +157,7 @@ class ShardGrid(Grid):
     """
 
     def __init__(self, exchange: ShardExchange, trust: str, seal: Seal) -> None:
+        super().__init__(exchange.grid)
         self._exchange, self._trust, self._seal = exchange, trust, seal
         self.answered: tuple[str, ...] = ()
         self.refused = self.failed = self.asked = 0
@@ -251,20 +251,3 @@ class ShardGrid(Grid):
 
     def get_node_ids(self) -> list[int]:
         return [flower.node_id(shard) for shard, homes in enumerate(self._exchange.shards) if homes]
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        raise NotImplementedError("a ShardGrid exchanges whole rounds: use send_and_receive")
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        raise NotImplementedError("a ShardGrid exchanges whole rounds: use send_and_receive")
-
-    def create_message(self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str,
-                       ttl: float | None = None) -> Message:
-        return self._exchange.grid.create_message(content, message_type, dst_node_id, group_id, ttl)
-
-    def set_run(self, run: Run) -> None:
-        self._exchange.grid.set_run(run)
-
-    @property
-    def run(self) -> Run:
-        return self._exchange.grid.run

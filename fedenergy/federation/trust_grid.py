@@ -213,7 +213,31 @@ def zone_reply(query: SealedQuery, row: ZoneRow, world: World) -> tuple[np.ndarr
     return values, records.answer_records(values, fields)
 
 
-class TrustGrid(Grid):
+class RoundGrid(Grid):
+    """Abstract: what a strategy sees of a grid exchanges whole rounds; the rest is the grid's below."""
+
+    def __init__(self, below: Grid) -> None:
+        self._below = below
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        raise NotImplementedError("a strategy's grid exchanges whole rounds: use send_and_receive")
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        raise NotImplementedError("a strategy's grid exchanges whole rounds: use send_and_receive")
+
+    def create_message(self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str,
+                       ttl: float | None = None) -> Message:
+        return self._below.create_message(content, message_type, dst_node_id, group_id, ttl)
+
+    def set_run(self, run: Run) -> None:
+        self._below.set_run(run)
+
+    @property
+    def run(self) -> Run:
+        return self._below.run
+
+
+class TrustGrid(RoundGrid):
     """The grid of one strategy in one round.
 
     Guarantee: the strategy receives, sorted by household, every Release (local) or Plain (open), or one ZoneRelease
@@ -221,6 +245,7 @@ class TrustGrid(Grid):
     """
 
     def __init__(self, exchange: Exchange, trust: str, seal: Seal) -> None:
+        super().__init__(exchange.grid)
         self._exchange, self._trust, self._seal = exchange, trust, seal
         self.answered: tuple[str, ...] = ()
         self.refused = self.failed = self.asked = 0
@@ -338,21 +363,3 @@ class TrustGrid(Grid):
 
     def get_node_ids(self) -> list[int]:
         return [flower.node_id(index) for index in range(len(self._exchange.world.population))]
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        raise NotImplementedError("TrustGrid exchanges whole rounds: use send_and_receive")
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        raise NotImplementedError("TrustGrid exchanges whole rounds: use send_and_receive")
-
-    def create_message(self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str,
-                       ttl: float | None = None) -> Message:
-        return self._exchange.grid.create_message(content, message_type, dst_node_id, group_id, ttl)
-
-    def set_run(self, run: Run) -> None:
-        self._exchange.grid.set_run(run)
-
-    @property
-    def run(self) -> Run:
-        return self._exchange.grid.run
-
