@@ -13,14 +13,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 import fedenergy
+from fedenergy.report import axes as look
 from fedenergy.report import markup, svg
 from fedenergy.report.gallery import Plate
 from fedenergy.report.style import CSS, PAGE
-from fedenergy.report.svg import GRID, INK, MUTED
 from fedenergy.report.words import minus, number
 
 HOLDS, PARTLY, FAILS, OPEN_QUESTION = "holds", "holds in part", "does not hold", "cannot be tested here"
-WIDTH, TEXT = 5.2, 9.5
+WIDTH = 5.2
 EXTRA = """
 td.wide { min-width: 10.5rem; max-width: 30rem; }
 """
@@ -93,28 +93,13 @@ def percent(value: object, digits: int = 1) -> str:
 
 def axes(height: float = 3.1, rows: int = 1, columns: int = 1, **kind) -> tuple[Figure, list[Axes]]:
     """A figure with the report's look and its axes, row by row."""
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    found = figure.subplots(rows, columns, squeeze=False, **kind).ravel().tolist()
-    for ax in found:
-        ax.set_facecolor("none")
-        ax.grid(True, color=GRID, linewidth=0.7)
-        ax.set_axisbelow(True)
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.spines[["left", "bottom"]].set_color(MUTED)
-        ax.tick_params(colors=MUTED, labelcolor=INK, labelsize=TEXT - 1, length=3)
-        ax.title.set(color=INK, fontsize=TEXT)
-        for axis in (ax.xaxis, ax.yaxis):
-            axis.label.set(color=INK, fontsize=TEXT)
-    return figure, found
+    return look.axes(height, rows, columns, width=WIDTH, **kind)
 
 
 def legend(figure: Figure, ax: Axes, columns: int = 2, handles: Sequence | None = None) -> None:
-    """A legend below the axes, on height of its own."""
-    handles = ax.get_legend_handles_labels()[0] if handles is None else list(handles)
-    width, height = figure.get_size_inches()
-    figure.set_size_inches(width, height + 0.2 * -(-len(handles) // columns))
-    figure.legend(handles=handles, loc="outside lower left", ncols=columns, fontsize=TEXT - 1, frameon=False,
-                  labelcolor=INK, handlelength=1.9, columnspacing=1.4)
+    """A legend below the axes: of their own lines, or of the handles."""
+    look.legend(figure, ax.get_legend_handles_labels()[0] if handles is None else handles, columns, handlelength=1.9,
+                columnspacing=1.4)
 
 
 def plain_ticks(*which) -> None:

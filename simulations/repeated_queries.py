@@ -29,10 +29,11 @@ from fedenergy.federation.plan import plan_from_objects
 from fedenergy.federation.study import place, play_plan
 from fedenergy.privacy.epsilon import MICRO
 from fedenergy.privacy.mechanisms import Laplace, SimulationNoise
+from fedenergy.report.axes import TEXT
 from fedenergy.report.gallery import Plate
 from fedenergy.report.svg import INK, MUTED, PALETTE
 from simulations import pages
-from simulations.pages import TEXT, axes, legend, plain_ticks
+from simulations.pages import axes, legend, plain_ticks
 
 CONFIG = "configs/repeated_queries.toml"
 MOST, ATTACKERS = 1_000, 20  # questions of an attacker whom nothing limits; how many such attackers

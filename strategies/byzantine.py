@@ -7,13 +7,10 @@ from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Strategy
 
 from fedenergy import ids
-from fedenergy.config import Spec
 from fedenergy.federation import records
-from fedenergy.privacy.trust import LOCAL
+from fedenergy.federation.around import Around
 
 
 def corrupted(households: Sequence[str], share: float, seed: int = 0) -> frozenset[str]:
@@ -44,7 +41,7 @@ def push(size: float, coordinates: int) -> np.ndarray:
     return np.where(np.arange(coordinates) % 2, size, -size)
 
 
-class Byzantine(Strategy):
+class Byzantine(Around):
     """A test instrument: what `inner` makes of the answers when a share of the homes lies.
 
     inner      "module:Name" of a strategy, Flower's own too; arguments: its arguments
@@ -63,33 +60,7 @@ class Byzantine(Strategy):
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
                 raise ValueError(f"Byzantine: {name} = {value!r} is not a number from 0 to {most:g}")
         self.share, self.size, self.seed = float(share), float(size), seed
-        self.inner: Strategy = Spec(inner, dict(arguments or {}), table="strategy").check().build()
-
-    @property
-    def trust(self) -> str:
-        return getattr(self.inner, "trust", LOCAL)
-
-    @property
-    def mechanism(self) -> str:
-        return getattr(self.inner, "mechanism", "laplace")
-
-    @property
-    def returns(self) -> str:
-        return getattr(self.inner, "returns", "mean")
-
-    @property
-    def kinds(self) -> tuple[str, ...] | None:
-        """Queries that inner is for; None: any."""
-        return getattr(self.inner, "kinds", None)
-
-    @property
-    def min_available_nodes(self) -> int:
-        """Flower's own strategies wait for so many; the campaign checks it."""
-        return getattr(self.inner, "min_available_nodes", 0)
-
-    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord,
-                        grid: Grid) -> Iterable[Message]:
-        return self.inner.configure_train(server_round, arrays, config, grid)
+        super().__init__(inner, arguments)
 
     def aggregate_train(self, server_round: int,
                         replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
@@ -107,16 +78,6 @@ class Byzantine(Strategy):
                 reply = _pushed(reply, liars * self.size)
             spoilt.append(reply)
         return spoilt
-
-    def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord,
-                           grid: Grid) -> Iterable[Message]:
-        return self.inner.configure_evaluate(server_round, arrays, config, grid)
-
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        return self.inner.aggregate_evaluate(server_round, replies)
-
-    def summary(self) -> None:
-        """Nothing to log: the report says what ran."""
 
 
 def _envelope(reply: Message) -> ConfigRecord:

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
-from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Strategy
+from flwr.app import ArrayRecord, Message, MetricRecord
 
-from fedenergy.config import Spec
+from fedenergy.federation.around import Around
 from fedenergy.ids import stream
-from fedenergy.privacy.trust import LOCAL
 
 
 def arrives(node: int, server_round: int, share: float, seed: int = 0) -> bool:
@@ -23,7 +20,7 @@ def arrives(node: int, server_round: int, share: float, seed: int = 0) -> bool:
     return float(stream(seed, "lossy", str(node), str(server_round)).random()) >= share
 
 
-class Lossy(Strategy):
+class Lossy(Around):
     """A test instrument: what `inner` makes of the answers when homes drop out after they answered.
 
     inner   "module:Name" of a strategy, Flower's own too; arguments: its arguments
@@ -36,45 +33,9 @@ class Lossy(Strategy):
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1:
             raise ValueError(f"Lossy: share = {share!r} of the answers is lost: use 0 <= share < 1")
         self.share, self.seed = float(share), seed
-        self.inner: Strategy = Spec(inner, dict(arguments or {}), table="strategy").check().build()
-
-    @property
-    def trust(self) -> str:
-        return getattr(self.inner, "trust", LOCAL)
-
-    @property
-    def mechanism(self) -> str:
-        return getattr(self.inner, "mechanism", "laplace")
-
-    @property
-    def returns(self) -> str:
-        return getattr(self.inner, "returns", "mean")
-
-    @property
-    def kinds(self) -> tuple[str, ...] | None:
-        """Queries that inner is for; None: any."""
-        return getattr(self.inner, "kinds", None)
-
-    @property
-    def min_available_nodes(self) -> int:
-        """Flower's own strategies wait for so many; the campaign checks it."""
-        return getattr(self.inner, "min_available_nodes", 0)
-
-    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord,
-                        grid: Grid) -> Iterable[Message]:
-        return self.inner.configure_train(server_round, arrays, config, grid)
+        super().__init__(inner, arguments)
 
     def aggregate_train(self, server_round: int,
                         replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
         kept = [reply for reply in replies if arrives(reply.metadata.src_node_id, server_round, self.share, self.seed)]
         return self.inner.aggregate_train(server_round, kept) if kept else (None, None)
-
-    def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord,
-                           grid: Grid) -> Iterable[Message]:
-        return self.inner.configure_evaluate(server_round, arrays, config, grid)
-
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        return self.inner.aggregate_evaluate(server_round, replies)
-
-    def summary(self) -> None:
-        """Nothing to log: the report says what ran."""

@@ -17,10 +17,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from fedenergy.report.svg import GRID, INK, MUTED, PALETTE
+from fedenergy.report import axes as look
+from fedenergy.report.axes import TEXT
+from fedenergy.report.svg import INK, MUTED, PALETTE
 from fedenergy.report.words import heading, labels, minus, number, unit_text
 
-WIDTH, HEIGHT, TEXT = 4.6, 3.1, 9.5
+WIDTH, HEIGHT = 4.6, 3.1
 MARKERS = "osD^vPX*<>h"  # 11 markers and 7 hues: 77 pairs before one comes twice
 MOST_BARS, MOST_BANDS, MOST_COORDINATES, MOST_CHANNELS = 6, 6, 12, 7
 
@@ -234,16 +236,7 @@ def day(hours: Sequence[object], channels: Mapping[str, Sequence[float]], label:
 
 
 def _figure(height: float = HEIGHT) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    ax = figure.add_subplot()
-    ax.set_facecolor("none")
-    ax.grid(True, color=GRID, linewidth=0.7)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.spines[["left", "bottom"]].set_color(MUTED)
-    ax.tick_params(colors=MUTED, labelcolor=INK, labelsize=TEXT - 0.5, length=3)
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.label.set(color=INK, fontsize=TEXT)
+    figure, (ax,) = look.axes(height, width=WIDTH, ticks=TEXT - 0.5)
     return figure, ax
 
 
@@ -252,19 +245,7 @@ def _legend(figure: Figure, handles: list[Any]) -> None:
         return
     longest = max(len(handle.get_label()) for handle in handles)
     columns = max(1, min(3, len(handles), 54 // (longest + 6)))
-    # The legend's share of height comes on top of the figure's, so that many strategies do not squeeze the axes.
-    width, height = figure.get_size_inches()
-    figure.set_size_inches(width, height + 0.2 * -(-len(handles) // columns))
-    figure.legend(
-        handles=handles,
-        loc="outside lower left",
-        ncols=columns,
-        fontsize=TEXT - 0.5,
-        frameon=False,
-        labelcolor=INK,
-        handlelength=1.8,
-        columnspacing=1.4,
-    )
+    look.legend(figure, handles, columns, text=TEXT - 0.5, handlelength=1.8, columnspacing=1.4)
 
 
 def _scale_x(ax: Axes, values: list[float]) -> None:

@@ -8,9 +8,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedenergy.report.svg import GRID, INK, MUTED, PALETTE
+from fedenergy.report import axes as look
+from fedenergy.report.axes import TEXT
+from fedenergy.report.svg import INK, MUTED, PALETTE
 
-WIDTH, TEXT = 4.6, 9.5
+WIDTH = 4.6
 SMALLEST = 1e-3     # kWh: what smaller readings are drawn as on a logarithmic axis
 REAL, FAKE, AWAY = PALETTE[0], PALETTE[1], PALETTE[2]
 KINDS = (("real", "real", REAL, "-"), ("fake", "artificial", FAKE, (0, (4, 1.5))))
@@ -18,28 +20,11 @@ Curves = Mapping[str, np.ndarray]
 
 
 def axes(height: float = 3.0, columns: int = 1) -> tuple[Figure, list[Axes]]:
-    """A figure of the report's look, and its axes in a row."""
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    found = figure.subplots(1, columns, squeeze=False).ravel().tolist()
-    for ax in found:
-        ax.set_facecolor("none")
-        ax.grid(True, color=GRID, linewidth=0.7)
-        ax.set_axisbelow(True)
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.spines[["left", "bottom"]].set_color(MUTED)
-        ax.tick_params(colors=MUTED, labelcolor=INK, labelsize=TEXT - 1, length=3)
-        ax.title.set(color=INK, fontsize=TEXT)
-        for axis in (ax.xaxis, ax.yaxis):
-            axis.label.set(color=INK, fontsize=TEXT)
-    return figure, found
+    return look.axes(height, columns=columns, width=WIDTH)
 
 
 def legend(figure: Figure, ax: Axes, columns: int = 3) -> None:
-    handles, labels = ax.get_legend_handles_labels()
-    width, height = figure.get_size_inches()
-    figure.set_size_inches(width, height + 0.2 * -(-len(labels) // columns))
-    figure.legend(handles=handles, loc="outside lower left", ncols=columns, fontsize=TEXT - 1, frameon=False, labelcolor=INK,
-                  handlelength=1.9)
+    look.legend(figure, ax.get_legend_handles_labels()[0], columns, handlelength=1.9)
 
 
 def _pair(ax: Axes, x: np.ndarray, curves: Curves, name: str) -> None:

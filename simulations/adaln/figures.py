@@ -6,10 +6,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
+from fedenergy.report.axes import TEXT
 from fedenergy.report.svg import INK, MUTED, PALETTE
 from simulations import pages
 from simulations.adaln.settings import PLAIN, TASKS, noise_words
-from simulations.pages import TEXT
 
 
 def _noises(frame: pd.DataFrame) -> list[tuple[str, float]]:

@@ -10,10 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator
 
+from fedenergy.report.axes import TEXT
 from fedenergy.report.svg import INK, MUTED, PALETTE
 from fedenergy.report.words import epsilon_text
 from simulations.fifty_homes.incentive import Incentive
-from simulations.pages import TEXT, axes, legend, plain_ticks
+from simulations.pages import axes, legend, plain_ticks
 
 LOCAL, ONE = "ZonalSum", "SecureSum"
 WORDS = {LOCAL: "noise in every home (the source)", ONE: "one noise for the zone"}

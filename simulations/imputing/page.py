@@ -12,12 +12,13 @@ from matplotlib.ticker import FixedLocator, NullLocator
 
 from fedenergy.privacy.noise import SimulationNoise
 from fedenergy.report import markup
+from fedenergy.report.axes import TEXT
 from fedenergy.report.gallery import Plate
 from fedenergy.report.svg import INK, MUTED, PALETTE
 from fedenergy.studies import Finished, write_results
 from simulations import pages
 from simulations.imputing.cells import DEFAULT, DIFFUSION, FREE, FULL, GP, OBJECTIVES, PRIVATE, TUNED, TWIN
-from simulations.pages import TEXT, Claim, judged, plain_ticks
+from simulations.pages import Claim, judged, plain_ticks
 
 if TYPE_CHECKING:
     from simulations.private_imputation import PrivateImputation

@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
+from fedenergy.report.axes import TEXT
 from fedenergy.report.svg import INK, MUTED, PALETTE
 from simulations.mechanisms.runs import (
     CENTRAL,
@@ -24,7 +25,7 @@ from simulations.mechanisms.runs import (
     trajectory,
 )
 from simulations.mechanisms.settings import MODERATE
-from simulations.pages import TEXT, axes, legend, plain_ticks
+from simulations.pages import axes, legend, plain_ticks
 
 COLOUR = {CENTRAL: PALETTE[0], UNBOUNDED: PALETTE[1], SAME: PALETTE[2], NEGOTIATED: PALETTE[3], ONE: PALETTE[4],
           WEIGHTED: PALETTE[5], LOCAL_DP: PALETTE[6], CENTRAL_GAUSS: PALETTE[0], SAME_GAUSS: PALETTE[2]}

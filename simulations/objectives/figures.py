@@ -14,13 +14,13 @@ from fedenergy import imputation as imp
 from fedenergy.ids import stream
 from fedenergy.imputation import diagnose
 from fedenergy.imputation.schedule import alpha_bar
+from fedenergy.report.axes import TEXT
 from fedenergy.report.gallery import Plate
 from fedenergy.report.svg import INK, MUTED, PALETTE
 from simulations import pages
 from simulations.objectives.paper import EPS, V_DYNAMIC, V
 from simulations.objectives.settings import AS_PUBLISHED, NO_PRIVACY, TRUE_EPSILON
 from simulations.objectives.tables import WORDS, condition_words
-from simulations.pages import TEXT
 
 if TYPE_CHECKING:
     from simulations.objective_conditioning import Objectives

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fedenergy.report.axes import TEXT
 from fedenergy.report.gallery import Plate
 from fedenergy.report.svg import INK, MUTED, PALETTE
 from simulations import pages
@@ -53,7 +54,7 @@ def _curves(rows: pd.DataFrame, drawn: Mapping[str, Any], real: Mapping[str, Seq
         for (method, label), colour, style in zip(_chosen(rows), PALETTE, ("-", (0, (4, 2)), (0, (1, 1.5)))):
             if f"{name}_fake" in drawn.get(method, {}):
                 ax.plot(hours, drawn[method][f"{name}_fake"], color=colour, linewidth=1.5, linestyle=style, label=label)
-        ax.set_title(title, fontsize=pages.TEXT, color=INK)
+        ax.set_title(title, fontsize=TEXT, color=INK)
         ax.set(xlabel="hour of the day", xticks=range(0, 25, 6))
         ax.set_ylim(bottom=0)
     found[0].set_ylabel("kWh per step and home")
@@ -69,7 +70,7 @@ def _ranking(rows: pd.DataFrame) -> Plate:
     colours = [PALETTE[VARIANTS.index(variant)] for variant in rows["variant"]]
     ax.barh(range(len(rows)), rows["drp_error"], color=colours, height=0.65)
     labels = [method.replace(" / ", "\n", 1) for method in rows["method"]]
-    ax.set_yticks(range(len(rows)), labels, fontsize=pages.TEXT - 3)
+    ax.set_yticks(range(len(rows)), labels, fontsize=TEXT - 3)
     ax.set_xlabel("mean relative error of the uDRP and dDRP curves")
     ax.grid(False, axis="y")
     return Plate("drp_ranking", "drp", "Ranking by demand-response error", "Shorter is better.",
@@ -98,7 +99,7 @@ def _sweep(rows: pd.DataFrame) -> Iterator[Plate]:
                 line = part.sort_values("k")
                 ax.plot(line["k"], line[metric], color=PALETTE[k % 7], marker=MARKERS[k % 6], markersize=5, linewidth=1.5,
                         label=f"seasonal {window}")
-            ax.set_title(label, fontsize=pages.TEXT, color=INK)
+            ax.set_title(label, fontsize=TEXT, color=INK)
             ax.set(xlabel="clusters K", xticks=sorted(set(rows["k"])))
         pages.legend(figure, found[0], 3)
         yield Plate(name, "tradeoff", title, "components shuffle; mean over seeds.",
@@ -117,7 +118,7 @@ def _equal(rows: pd.DataFrame) -> Plate:
         for method, part in plain.groupby("method"):
             ax.axhline(part[metric].iloc[0], color=MUTED, linestyle=(0, (4, 2)), linewidth=1.2,
                        label=f"{str(method).replace('_', ' ')}, no guarantee")
-        ax.set_title(label, fontsize=pages.TEXT, color=INK)
+        ax.set_title(label, fontsize=TEXT, color=INK)
         epsilons = sorted(set(finite["epsilon"].astype(float)))
         ax.set(xscale="log", yscale="log", xlabel="ε per household")
         ax.set_xticks(epsilons, [f"{e:g}" for e in epsilons])

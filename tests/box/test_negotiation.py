@@ -95,7 +95,7 @@ def test_equal_offers_promise_the_closed_form():
 
 
 def test_one_cautious_home_costs_a_locally_noised_zone_dearly():
-    """spec/explain.md: .16 among 49 at 6.73: with local noise .906 -> .364; with one noise it stays. Here prior .5."""
+    """One home of .16 among 49 of 6.73: with local noise .906 -> .364; with one noise it stays. Here prior .5."""
     generous, mixed = [6_730_000] * 50, [160_000] + [6_730_000] * 49
     one = replace(PUBLIC, trust="sum")
     assert promised_utility(mixed, 6_730_000, PUBLIC) < 0.5 < 0.9 < promised_utility(generous, 6_730_000, PUBLIC)

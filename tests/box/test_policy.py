@@ -186,8 +186,8 @@ def test_golden_eps0():
     assert epsilon_zero(replace(PUBLIC, trust="sum"), "zone") == pytest.approx(100 * math.sqrt(14) / (25 * 50))
 
 
-def test_utility_at_the_ceiling_of_the_spec():
-    """spec/explain.md: N = 50, d = 7, eps = 20, local noise: .9986 where every home fills its clip, ||S||_2 = C."""
+def test_utility_at_the_ceiling():
+    """N = 50, d = 7, eps = 20, local noise: .9986 where every home fills its clip, ||S||_2 = C."""
     assert expected_utility(20.0, epsilon_zero(PUBLIC, "zone", prior=1.0)) == pytest.approx(0.9986, abs=2e-3)
     assert expected_utility(1.0, 1.0) == pytest.approx(math.sqrt(0.5))
 
@@ -215,7 +215,7 @@ def test_published_answers_are_checked():
 @settings(deadline=None)
 @given(st.floats(1e-3, 1e3), st.floats(1e-4, 1e2))
 def test_closed_form_agrees_with_the_search(eps0, price):
-    """eps* = sqrt((eps0^2/lambda)^(2/3) - eps0^2) if lambda < 1/eps0, else eps_min (spec/explain.md)."""
+    """eps* = sqrt((eps0^2/lambda)^(2/3) - eps0^2) if lambda < 1/eps0, else eps_min: the maximum of E[U] - lambda eps."""
     least = 1e-6
     star = best_epsilon(eps0, price, least)
     found = maximise(lambda e: expected_utility(e, eps0) - price * e, least, max(10 * star, 1.0))

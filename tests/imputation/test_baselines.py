@@ -96,7 +96,7 @@ def test_contract_bases():
         base_from(3)
 
 
-# Source A's best MSE at 50 % missing, then what spec/imputation.md found for linear interpolation.
+# Source A's best MSE at 50 % missing, then what linear interpolation was measured at.
 HEADLINE = {"points": (9.12, 0.41), "blocks": (27.91, 1.20), "outage": (20.28, 2.95)}
 
 

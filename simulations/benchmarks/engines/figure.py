@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
 from fedenergy.report import svg
+from fedenergy.report.axes import TEXT
 from fedenergy.report.svg import INK, MUTED, PALETTE
 from simulations import pages
 
@@ -31,7 +32,7 @@ def curves(rows: list[dict[str, Any]]) -> Figure:
     right.plot(homes, [row["memory_gb"] for row in shards], color=PALETTE[0], marker="o", markersize=4)
     for ax, name in ((left, "a new query of all homes, s"), (right, "memory, GB")):
         ax.set(xscale="log", xlabel="homes")
-        ax.set_title(name, fontsize=pages.TEXT, color=INK)
+        ax.set_title(name, fontsize=TEXT, color=INK)
     left.set_yscale("log")
     right.set_ylim(bottom=0.0)
     for axis in (left.xaxis, right.xaxis, left.yaxis):
