@@ -134,8 +134,9 @@ class FederatedStudy:
                                    for name in FREE for count in self.homes])
         write_results(folder, rows, vary=["method", "homes", "pattern"], metrics=["mse", "against_linear", "charged"],
                       population="population", strategy="method")
-        table = rows.groupby(["homes", "pattern", "method", "epsilon"], sort=False)[["mse", "against_linear", "charged"]] \
-            .mean().reset_index()
+        groups = rows.groupby(["homes", "pattern", "method", "epsilon"], sort=False)
+        table = groups[["mse", "against_linear", "charged"]].mean().reset_index()
+        table["sd"] = groups["against_linear"].std().to_numpy()          # over noise seeds; nan where there is one
         table.to_csv(folder / "methods.csv", index=False, float_format="%.6g", lineterminator="\n")
         return Finished(folder, self._page(folder, found, table), table, self._lines(table))
 
@@ -210,7 +211,8 @@ class FederatedStudy:
             part = own[own["homes"] == count]
             lines.append(f"{pattern}, {count:,} homes, MSE against linear lines: " + "; ".join(
                 f"{SAID[row.method]}{'' if row.epsilon in (0, math.inf) else f' at epsilon {row.epsilon:g}'} "
-                f"{row.against_linear:.2f}" for row in part.itertuples() if row.method != "linear"))
+                f"{row.against_linear:.2f}{'' if math.isnan(row.sd) else f' (sd {row.sd:.2f})'}"
+                for row in part.itertuples() if row.method != "linear"))
         return lines
 
     def _page(self, folder, found: list[dict[str, Any]], table: pd.DataFrame):
@@ -221,8 +223,9 @@ class FederatedStudy:
             folder / "report.html", title=self.title, meta=f"{folder.name} · {len(found)} trainings",
             short=self._lines(table), stamp="Seeded noise: not private", plates=[self._plate(table)],
             parts=[pages.Part("methods", "Methods", pages.frame_table(
-                       shown, "MSE of the mean on unseen homes; against_linear: over that of linear lines; charged: the "
-                       "ledger's sum of epsilons per household. Epsilon 0: no home's data; infinite: no noise.")),
+                       shown, "MSE of the mean on unseen homes; against_linear: over that of linear lines, sd: its "
+                       "standard deviation over noise seeds; charged: the ledger's sum of epsilons per household. "
+                       "Epsilon 0: no home's data; infinite: no noise.")),
                    pages.Part("cost", "What the ledgers say", bullets(said)),
                    pages.Part("setting", "Setting", bullets([
                        "The unit is the household, replace-one: all its windows are one record. Epsilon is that of the "
@@ -233,6 +236,7 @@ class FederatedStudy:
                        "sum nobody sees a single one: the homes share one discrete Gaussian noise; only the sum is opened.",
                        f"rounds: {self.strategy.split(':')[1]}, {self.rounds} rounds, the weights named "
                        f"{self.train_only or '(all)'!r}, Curator; at most {self.net_homes} homes.",
+                       "Where two rows differ by less than their sd, their order is chance: take more seeds.",
                        "Filling reads the readings of the home that is filled: training protects those that trained."]))])
 
     def _plate(self, table: pd.DataFrame) -> Plate:
@@ -241,7 +245,8 @@ class FederatedStudy:
         for ax, count in zip(axes, self.homes, strict=True):
             for k, method in enumerate(self.methods):
                 line = own[(own["homes"] == count) & (own["method"] == method)].sort_values("epsilon")
-                ax.plot(line["epsilon"], line["against_linear"], "o-", color=PALETTE[k], label=SAID[method], linewidth=1.6)
+                ax.errorbar(line["epsilon"], line["against_linear"], line["sd"].fillna(0.0), fmt="o-", color=PALETTE[k],
+                            label=SAID[method], linewidth=1.6, elinewidth=0.8)
             ax.axhline(1.0, color="0.5", linewidth=1, linestyle="--")
             ax.set(xscale="log", xlabel="epsilon per household", title=f"{count:,} homes")
             ax.set_ylim(bottom=0)
@@ -251,5 +256,6 @@ class FederatedStudy:
         axes[0].set_ylabel("MSE / linear")
         pages.legend(figure, axes[0], 2)
         return Plate("methods", "methods", "Error against linear lines, blocks of half the window",
-                     "Mean over noise seeds. Dashed: linear lines, which cost nothing.",
+                     "Mean over noise seeds; bars: one standard deviation over them. Dashed: linear lines, which cost "
+                     "nothing.",
                      "MSE over that of linear interpolation against epsilon, by method and number of homes.", figure)

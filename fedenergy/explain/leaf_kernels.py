@@ -2,24 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import numba
 import numpy as np
 
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """numba's nogil machine code of a function, compiled at its first call.
-
-    numba caches in NUMBA_CACHE_DIR, else beside the module, else (read-only site-packages) in the user's cache folder.
-    Where none of them can be written it raises at decoration; then every process compiles afresh (about 7 s). No
-    fast-math: the order of additions is the source's, so equal inputs give equal bytes in every process of one machine.
-    """
-    try:
-        return numba.njit(cache=True, nogil=True)(function)
-    except RuntimeError:
-        return numba.njit(nogil=True)(function)
+from fedenergy.compiled import compiled
 
 
 @compiled

@@ -1,14 +1,16 @@
 """Per-record clipped gradient sums at about the cost of a plain step.
 
 Book-keeping (Bu et al. 2023): one backward pass keeps, for every Linear layer, its inputs x and output gradients g. The
-squared norm of record i's weight gradient sum_t g_t x_t' is read off Gram matrices or off the gradient itself, whichever
-is smaller; the clipped sum is one matrix product per layer. Weight gradients of single records are never stored.
+squared norm of record i's weight gradient sum_t g_t x_t' is read off Gram matrices (on the CPU off their lower halves, in
+kernels.py) or off the gradient itself, whichever is less work; the clipped sum is one matrix product per layer. Weight
+gradients of single records are never stored.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -154,18 +156,36 @@ def square_norms(x: Tensor, g: Tensor, weight: bool = True, bias: bool = True) -
     if tokens == 1:
         size = x.square().sum((1, 2), dtype=exact) * weight + float(bias)
         return g.square().sum((1, 2), dtype=exact) * size
-    if tokens * (i + o) < i * o or not weight:
-        pairs = torch.bmm(g, g.transpose(1, 2))
-        if weight:
-            inner = torch.bmm(x, x.transpose(1, 2))
-            pairs *= inner.add_(1.0) if bias else inner
-        return pairs.sum((1, 2), dtype=exact).clamp(min=0.0)
+    halved = x.device.type == "cpu" and x.dtype == torch.float32 == g.dtype
+    if weight and tokens * (i + o) < i * o * (2 if halved else 1):
+        return _by_symmetry(x, g, bias) if halved else _by_gram(x, g, bias)
     total = g.sum(1).square().sum(1, dtype=exact) if bias else torch.zeros(records, dtype=exact, device=x.device)
     size = max(1, DIRECT_BYTES // (4 * i * o))
-    for low in range(0, records, size):
+    for low in range(0, records if weight else 0, size):
         part = torch.bmm(g[low:low + size].transpose(1, 2), x[low:low + size])
         total[low:low + size] += torch.linalg.vector_norm(part.flatten(1), dim=1).double().square()
     return total
+
+
+def _by_gram(x: Tensor, g: Tensor, bias: bool) -> Tensor:
+    """Squared norms from whole Gram matrices, on any device."""
+    pairs, inner = torch.bmm(g, g.transpose(1, 2)), torch.bmm(x, x.transpose(1, 2))
+    pairs *= inner.add_(1.0) if bias else inner
+    return pairs.sum((1, 2), dtype=torch.float64).clamp(min=0.0)
+
+
+def _by_symmetry(x: Tensor, g: Tensor, bias: bool) -> Tensor:
+    """The same in half the multiplications, float32 on the CPU; a record's result is the same on any number of threads."""
+    from fedenergy.imputation.kernels import gram_norms  # numba loads where it is needed only
+
+    squares, threads = torch.empty(len(x), dtype=torch.float64), torch.get_num_threads()
+    parts = [[part.numpy() for part in tensor.contiguous().chunk(threads)] for tensor in (x, g, squares)]
+    if len(parts[0]) == 1:
+        gram_norms(parts[0][0], parts[1][0], float(bias), parts[2][0])
+    else:
+        with ThreadPoolExecutor(len(parts[0])) as pool:
+            list(pool.map(lambda a, b, out: gram_norms(a, b, float(bias), out), *parts))
+    return squares.clamp_(min=0.0)
 
 
 def _check(value: Tensor, records: int) -> None:

@@ -112,7 +112,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         rows, tokens, width = x.shape
-        q, k, v = self.qkv(x).view(rows, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, v = (part.view(rows, tokens, self.heads, -1).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
         mixed = F.scaled_dot_product_attention(q, k, v)                          # (B, h, N, d / h)
         return self.out(mixed.transpose(1, 2).reshape(rows, tokens, width))      # (B, N, d)
 
@@ -138,7 +138,7 @@ class CrossAttention(nn.Module):
 
 def modulate(x: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
     """x (B, N, d) scaled by 1 + gamma and shifted by beta, both (B, d)."""
-    return x * (1 + gamma.unsqueeze(1)) + beta.unsqueeze(1)                      # (B, N, d)
+    return torch.addcmul(beta.unsqueeze(1), x, 1 + gamma.unsqueeze(1))           # (B, N, d)
 
 
 class Block(nn.Module):
@@ -158,11 +158,11 @@ class Block(nn.Module):
         gamma, gamma2 = limit(parts[0], "gamma"), limit(parts[3], "gamma")
         beta, beta2 = limit(parts[1], "beta"), limit(parts[4], "beta")
         alpha, alpha2 = limit(parts[2], "alpha"), limit(parts[5], "alpha")
-        x = x + alpha.unsqueeze(1) * self.attention(modulate(self.norm(x), gamma, beta))
+        x = torch.addcmul(x, alpha.unsqueeze(1), self.attention(modulate(self.norm(x), gamma, beta)))
         if self.cross is not None:
             x = x + self.cross(self.norm(x), context)
         hidden = F.gelu(self.up(modulate(self.norm(x), gamma2, beta2)), approximate="tanh")
-        return x + alpha2.unsqueeze(1) * self.down(hidden)                       # (B, N, d)
+        return torch.addcmul(x, alpha2.unsqueeze(1), self.down(hidden))          # (B, N, d)
 
 
 class DiT(nn.Module):

@@ -162,19 +162,26 @@ class PrivateGradient:
 
         chunks  (losses, records) pairs: losses() computes (records,) record losses through the net
         """
+        return self._scaled_sum(chunks, 1.0)
+
+    def _scaled_sum(self, chunks: Iterable[tuple[Losses, int]], scale: float) -> tuple[Tensor, Tensor, Tensor]:
+        """`clipped_sum` times scale, which costs no pass over the sum: it is in the records' factors."""
+        def factor(norms: Tensor) -> Tensor:
+            return self.clip(norms) * scale
+
         for p in self._parameters:
             p.grad = None                # the last step's .grad are views of the sums
         self._flat.zero_()
-        results = [self._engine.add_clipped(losses, records, self.clip, self._sums) for losses, records in chunks]
+        results = [self._engine.add_clipped(losses, records, factor, self._sums) for losses, records in chunks]
         losses, norms = ([pair[k] for pair in results] for k in (0, 1))
         empty = self._flat.new_zeros(0)
         return self._flat, torch.cat([empty, *losses]), torch.cat([empty, *norms])
 
     def step(self, chunks: Iterable[tuple[Losses, int]], step: int) -> tuple[Tensor, Tensor]:
         """One noisy gradient into .grad; returns losses and norms (lab only: private statistics)."""
-        flat, losses, norms = self.clipped_sum(chunks)
-        self.noise.add(flat, self.deviation, step)
-        flat.mul_(1.0 / self.expected_batch)
+        share = 1.0 / self.expected_batch
+        flat, losses, norms = self._scaled_sum(chunks, share)
+        self.noise.add(flat, self.deviation * share, step)
         for p, part in zip(self._parameters, self._sums):
             p.grad = part
         return losses, norms

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedenergy.synthesis.compiled import compiled
+from fedenergy.compiled import compiled
 
 BAND = 2           # steps that a profile may be early or late
 ROUNDS, STARTS = 20, 5

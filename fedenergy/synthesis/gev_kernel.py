@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from fedenergy.synthesis.compiled import compiled
+from fedenergy.compiled import compiled
 
 SHAPE_BOUND = 0.5
 _TINY = 1e-6     # nearer to Gumbel the differences below cancel

@@ -13,8 +13,8 @@ import numpy as np
 from scipy.stats import rankdata
 
 from fedenergy.ids import stream
-from fedenergy.synthesis.compiled import nearest_gower
 from fedenergy.synthesis.judge_utility import drp
+from fedenergy.synthesis.loops import nearest_gower
 
 MOST_ROWS = 5_000         # day-level distances are quadratic: beyond, a seeded sample, whose size is reported
 MOST_SEARCHED = 50_000    # artificial and strangers' days that the membership attack searches: a copy outside is not seen

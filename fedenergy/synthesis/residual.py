@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gamma, ndtr, ndtri
 
-from fedenergy.synthesis.compiled import autoregress
 from fedenergy.synthesis.gev_kernel import SHAPE_BOUND, climb
+from fedenergy.synthesis.loops import autoregress
 
 FORMS = ("gev_ar", "gev", "empirical")
 _SMALL = 1e-6

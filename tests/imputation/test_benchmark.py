@@ -11,7 +11,7 @@ from simulations.benchmarks import dpsgd
 
 SMALL = dict(patch=8, width=16, depth=1)
 pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning",
-                                        "ignore:Full backward hook:UserWarning")
+                                        "ignore:Full backward hook:UserWarning", "ignore:Secure RNG:UserWarning")
 
 
 @pytest.mark.parametrize("engine", dpsgd.ENGINES)
@@ -23,8 +23,8 @@ def test_smoke_every_engine_steps(engine):
     assert any((a != b).any() for a, b in zip(before, net.parameters()))
 
 
-@pytest.mark.parametrize(("engine", "sigma"), [("opacus", 0.0), ("ghost", 0.0), ("vmap", 0.0), ("ghost", 1.5),
-                                               ("vmap", 1.5)])         # Opacus' optimizer draws noise of its own
+@pytest.mark.parametrize(("engine", "sigma"), [                        # Opacus' optimizer draws noise of its own
+    ("opacus", 0.0), ("opacus-default", 0.0), ("ghost", 0.0), ("vmap", 0.0), ("ghost", 1.5), ("vmap", 1.5)])
 def test_oracle_every_private_engine_writes_the_same_gradient(engine, sigma):
     """Clipped sum, noise, divided by the batch: compared are equal amounts of work."""
     found = []

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedenergy.imputation.bookkeeping import BookKeeping, Clip, Opacus, square_norms
+from fedenergy.imputation.bookkeeping import BookKeeping, Clip, Opacus, _by_gram, _by_symmetry, square_norms
 from tests.imputation.toys import NETS, Batch, by_hand, make
 
 
@@ -108,6 +108,33 @@ def test_contract_gram_and_direct_give_the_same_norms():
                 wanted = weight * w.square().sum((1, 2)) + bias * b.square().sum(1)
                 found = square_norms(x, g, weight, bias).float()
                 torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("tokens", [2, 3, 4, 7, 13])
+def test_contract_half_of_the_gram_matrices_is_enough(tokens):
+    """The compiled kernel (float32) against whole Gram matrices (float64), also past its tiles of four tokens."""
+    torch.manual_seed(tokens)
+    x, g = torch.randn(5, tokens, 70), torch.randn(5, tokens, 33)
+    for bias in (True, False):
+        found, wanted = _by_symmetry(x, g, bias), _by_gram(x.double(), g.double(), bias)
+        torch.testing.assert_close(found, wanted, rtol=1e-6, atol=0)
+        assert torch.equal(found, square_norms(x, g, True, bias))
+        x[3, 1, 2] = float("nan")
+        assert _by_symmetry(x, g, bias).isfinite().tolist() == [True, True, True, False, True]
+        x[3, 1, 2] = 0.0
+
+
+def test_contract_norms_are_the_same_bytes_on_any_number_of_threads():
+    x, g = torch.randn(7, 9, 40), torch.randn(7, 9, 50)
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            found.append(_by_symmetry(x, g, True))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
 
 
 def test_contract_only_trained_layers_are_read():

@@ -22,6 +22,7 @@ def test_every_method_trains_and_states_what_it_cost(tmp_path):
     table = done.table
     assert set(table["method"]) == {*METHODS, *FREE, "oracle"}
     assert (table[table["method"] == "linear"]["against_linear"] == 1).all()
+    assert table["sd"].isna().all()                                       # one noise seed tells nothing of its spread
     charged = table.groupby("method")["charged"].first()
     assert charged["central"] == 8.0
     assert charged["moments sum"] == charged["moments curator"] > 8.0      # the plain sum of three epsilons
@@ -34,6 +35,16 @@ def test_every_method_trains_and_states_what_it_cost(tmp_path):
     assert tuple(metrics) == studies.HEADER
     again = studies.resume(done.folder, SilentProgress())
     pd.testing.assert_frame_equal(again.table, table)
+
+
+def test_the_spread_over_noise_seeds_is_shown(tmp_path):
+    done = studies.run(replace(TOY, methods=("central",), seeds=(0, 1)), studies.Place(out=str(tmp_path)), SilentProgress())
+    own = done.table[done.table["method"] == "central"]
+    assert (own["sd"] > 0).all()
+    each = pd.read_csv(done.folder / "metrics.csv").query("metric == 'against_linear' and strategy == 'central'")
+    each = each.merge(pd.read_csv(done.folder / "cells.csv")[["cell", "pattern"]], on="cell")
+    assert sorted(own["sd"]) == pytest.approx(sorted(each.groupby("pattern")["value"].std()))
+    assert f"(sd {own['sd'].iloc[1]:.2f})" in done.lines[0]
 
 
 def test_the_config_is_checked_and_has_a_toy(tmp_path):

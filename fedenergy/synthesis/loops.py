@@ -1,25 +1,10 @@
-"""The compiled inner loops' decorator, and two loops: Gower distances and AR(1) paths."""
+"""Two compiled loops: Gower distances and AR(1) paths."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import numba
 import numpy as np
 
-
-def compiled(function: Callable[..., Any] | None = None, **options: Any) -> Callable[..., Any]:
-    """numba's nogil machine code, cached on disk where a folder can be written, in memory otherwise.
-
-    No fast-math unless asked: the order of additions is the source's, so equal inputs give equal bytes.
-    """
-    if function is None:
-        return lambda given: compiled(given, **options)
-    try:
-        return numba.njit(cache=True, nogil=True, **options)(function)
-    except RuntimeError:
-        return numba.njit(nogil=True, **options)(function)
+from fedenergy.compiled import compiled
 
 
 @compiled(fastmath={"reassoc", "contract"})  # sums of up to 64 terms may be added in any order, for vector instructions
