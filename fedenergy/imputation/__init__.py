@@ -8,10 +8,10 @@ from typing import Any
 _HOME = {
     "AdaLNBound": "limits", "CrossAttentionBound": "limits", "DPSGD": "dpsgd", "DiT": "dit", "DiTConfig": "dit",
     "Filled": "sample", "LearnedConfig": "learned", "Masks": "masks", "Model": "model", "Objective": "objective",
-    "Windows": "task", "blocks": "masks", "bound": "bound", "cut": "task", "default": "default", "diagnose": "diagnose",
-    "dp_gp": "dp_gp", "errors": "task", "fill": "sample", "fill_with": "baselines", "join": "task",
-    "kriging": "kriging", "mixed": "masks", "outage": "masks", "points": "masks", "runs": "masks", "split": "task",
-    "suffix": "masks", "train": "training",
+    "Windows": "task", "blend": "blend", "blocks": "masks", "bound": "bound", "cut": "task", "default": "default",
+    "diagnose": "diagnose", "dp_gp": "dp_gp", "errors": "task", "fill": "sample", "fill_with": "baselines",
+    "join": "task", "kriging": "kriging", "mixed": "masks", "outage": "masks", "points": "masks", "runs": "masks",
+    "split": "task", "suffix": "masks", "train": "training",
 }
 
 __all__ = sorted(_HOME)

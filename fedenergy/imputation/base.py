@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -42,8 +43,9 @@ class Guide(Base, Protocol):
 
     columns: int
 
-    def guide(self, values: np.ndarray, observed: np.ndarray, time_of_day: np.ndarray) -> Cues:
-        """Arguments as `fill`; reads observed values only."""
+    def guide(self, values: np.ndarray, observed: np.ndarray, time_of_day: np.ndarray,
+              homes: Sequence[str] | None = None) -> Cues:
+        """Arguments as `fill`, and the home of each window where it is known; reads observed values only."""
 
 
 def inputs_of(base: Base | None, channels: int) -> int:

@@ -4,20 +4,22 @@
     mean, median = found.points(values, observed, time_of_day);  print(found.privacy)
 
 For homes' use of energy in windows of whole days: dp_gp, drawn towards simulated homes as far as its own noise says, or
-the simulated homes' alone where it would be all noise. For anything else: kriging, which falls back on linear
-interpolation. On top, where asked for: a residual diffusion trained on simulated homes, whose last layer may be tuned
-privately.
+the simulated homes' alone where it would be all noise. For anything else: straight lines corrected by kriging and by the
+window's own evidence (blend.py). On top, where asked for: a residual diffusion trained on
+simulated homes, whose last layer may be tuned privately, or which knows homes by name (homes.py).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedenergy.households.household import MINUTES_PER_DAY
-from fedenergy.imputation import dp_gp, joint, kriging, packaged
+from fedenergy.imputation import blend, dp_gp, joint, packaged
+from fedenergy.imputation import homes as homes_of
 from fedenergy.imputation.dp_gp import DpGp
 from fedenergy.imputation.dp_gp_release import Spent
 from fedenergy.imputation.guided import Guided
@@ -29,6 +31,8 @@ from fedenergy.progress import Progress, SilentProgress
 KINDS = ("homes", "other")
 DISTANCE = 0.03         # relative noise at which simulated homes' correlations are trusted as much as the private ones
 BASE_SHARE = 0.7        # of epsilon, for the base where a tuned diffusion takes the rest
+HOMES_SHARE = 0.4       # of epsilon, for the base where homes' own profiles take the rest
+AS_NOISY = 7.0          # rho at which the profiles of simulated homes of 60 windows are as noisy as those of 127 at rho 1.6
 UNIT = 0.3              # of the residual over a guide
 HEAD = "^out"
 FREE = "free: no record was read"
@@ -39,28 +43,30 @@ AS_IT_COMES = "; the diffusion over it was trained on simulated homes only: free
 class Default:
     """What was chosen and fitted.
 
-    choice   "dp_gp", "simulated" or "kriging"
+    choice   "dp_gp", "simulated" or "blend"
     base     the filling below; model: the diffusion over it, or None
     privacy  the statement, as text; epsilon: replace-one, of one window (or home), 0 where no record was read
     """
 
     choice: str
-    base: DpGp | kriging.Kriging
+    base: DpGp | blend.Blend
     model: Model | None
     epsilon: float
     privacy: str
 
     def points(self, values: np.ndarray, observed: np.ndarray, time_of_day: np.ndarray | None = None, *,
-               samples: int = 2, seed: int = 0, progress: Progress | None = None) -> tuple[np.ndarray, np.ndarray]:
+               homes: Sequence[str] | None = None, samples: int = 2, seed: int = 0,
+               progress: Progress | None = None) -> tuple[np.ndarray, np.ndarray]:
         """(mean, median) fillings, as DpGp.points. With a diffusion the mean is its x0 at the last time step over `samples`
-        draws, and the median the base's, moved as the mean was."""
+        draws, and the median the base's, moved as the mean was. homes: of each window, for a diffusion fitted `by_home`."""
         mean, median = self.base.points(values, observed, time_of_day)
         if self.model is None:
             return mean, median
         from fedenergy.imputation.sample import fill
 
         windows = Windows(np.where(observed, values, np.nan), self.model.setup.steps_per_day,
-                          None if time_of_day is None else np.asarray(time_of_day)[:, 0])
+                          None if time_of_day is None else np.asarray(time_of_day)[:, 0],
+                          None if homes is None else tuple(homes))
         better = fill(self.model, windows, samples=samples, steps=1, seed=seed, progress=progress).mean.reshape(mean.shape)
         low = np.array(self.model.setup.scale.low)
         return better, np.where(observed, values, np.maximum(median + better - mean, low))
@@ -68,25 +74,25 @@ class Default:
 
 def choose(n: int, epsilon: float, delta: float = 1e-5, *, kind: str = "other", length: int = 96,
            steps_per_day: int = 24) -> str:
-    """"dp_gp", "simulated" or "kriging", from public quantities only.
+    """"dp_gp", "simulated" or "blend", from public quantities only.
 
     >>> choose(12_195, 2.0, kind="homes", steps_per_day=48), choose(98, 2.0, kind="homes", steps_per_day=48)
     ('dp_gp', 'simulated')
     >>> choose(127, 10.0), choose(15_132, 1.0, steps_per_day=1440)
-    ('kriging', 'kriging')
+    ('blend', 'blend')
     """
     if kind not in KINDS:
         raise ValueError(f"kind = {kind!r} is unknown (takes: {', '.join(KINDS)})")
     if kind == "other" or length % steps_per_day:
-        return "kriging"
+        return "blend"
     if dp_gp.choose_base(n, epsilon, delta, length=length) == "dp_gp":
         return "dp_gp"
-    return "kriging" if simulated_homes(length, steps_per_day) is None else "simulated"
+    return "blend" if simulated_homes(length, steps_per_day) is None else "simulated"
 
 
 def fit(train: Windows | np.ndarray, epsilon: float, delta: float = 1e-5, *, limits: tuple[float, float],
         kind: str = "other", unit: str = "window", residual: Model | None = None, tune: int = 0, batch: int = 1024,
-        rate: float = 3e-3, clip: float = 0.5, noise: str = "simulation", seed: int = 0,
+        rate: float = 3e-3, clip: float = 0.5, by_home: bool = False, noise: str = "simulation", seed: int = 0,
         progress: Progress | None = None) -> Default:
     """Choose and fit within (epsilon, delta), replace-one.
 
@@ -96,20 +102,29 @@ def fit(train: Windows | np.ndarray, epsilon: float, delta: float = 1e-5, *, lim
     tune      0: the diffusion as it comes; else so many steps of DP-SGD on its last layer (window unit, dp_gp), of batches
               of `batch` records: the base then takes BASE_SHARE of epsilon, and sigma is calibrated for both together
     clip, rate  of these steps
+    by_home   the diffusion also knows homes by name: each one's own profile, released at window unit (see homes.py); the
+              base then takes HOMES_SHARE of epsilon (window unit, no `tune`). Over simulated no home is known
     """
+    if by_home and (residual is None or tune or unit != "window"):
+        raise ValueError("by_home = True conditions a residual diffusion that is not tuned, at window unit: give residual, "
+                         "leave tune at 0 and unit at \"window\"")
     windows = Windows.of(train)
     n = len(windows) if unit == "window" else len(set(windows.homes or ()))
     choice = choose(n, epsilon, delta, kind=kind, length=windows.length, steps_per_day=windows.steps_per_day)
-    if choice == "kriging":
-        base = kriging.fit(windows, epsilon, delta, limits=limits, unit=unit, noise=noise, seed=seed)
+    if choice == "blend":
+        base = blend.fit(windows, epsilon, delta, limits=limits, unit=unit, noise=noise, seed=seed)
         return Default(choice, base, None, base.privacy.epsilon, str(base.privacy))
     if choice == "simulated":
         base = replace(simulated_homes(windows.length, windows.steps_per_day), low=limits[0], cap=limits[1])
         return Default(choice, base, None if residual is None else over(residual, base), 0.0,
                        FREE + (AS_IT_COMES if residual else ""))
     tuned = residual is not None and tune > 0 and unit == "window"
-    base = towards_simulated(dp_gp.fit(windows, epsilon * (BASE_SHARE if tuned else 1.0), delta, low=limits[0],
-                                       cap=limits[1], unit=unit, noise=noise, seed=seed), windows.steps_per_day)
+    share = BASE_SHARE if tuned else HOMES_SHARE if by_home else 1.0
+    base = towards_simulated(dp_gp.fit(windows, epsilon * share, delta, low=limits[0], cap=limits[1], unit=unit,
+                                       noise=noise, seed=seed), windows.steps_per_day)
+    if by_home:
+        model = over_homes(residual, base, windows, epsilon, delta, noise=noise, seed=seed)
+        return Default(choice, base, model, model.total.epsilon, f"{model.total}; {homes_of.RELATION}{AS_IT_COMES}")
     if not tuned:
         return Default(choice, base, None if residual is None else over(residual, base), base.privacy.epsilon,
                        str(base.privacy) + (AS_IT_COMES if residual else ""))
@@ -145,8 +160,10 @@ def mixed(gp: DpGp, other: DpGp, distance: float) -> DpGp:
 
 def pretrained(homes: int = 300, days: int = 120, step_minutes: int = 30, *, steps: int = 400, batch: int = 256,
                rate: float = 2e-3, seed: int = 11, width: int = 64, depth: int = 2, patch: int = 8,
-               limits: tuple[float, float] = (0.0, 3.0), progress: Progress | None = None) -> Model:
+               limits: tuple[float, float] = (0.0, 3.0), by_home: bool = False, progress: Progress | None = None) -> Model:
     """A residual diffusion of simulated homes over a dp_gp of simulated homes. Reads no real home.
+
+    by_home  over what is released of simulated homes by name too (homes.py), for `fit(by_home=True)`
 
     The simulator's powers and habits were scaled by hand to the aggregates of a hundred London homes: on those homes it
     is a prior that knew their totals, not an unseen test.
@@ -156,7 +173,8 @@ def pretrained(homes: int = 300, days: int = 120, step_minutes: int = 30, *, ste
     from fedenergy.imputation.training import train
 
     windows = packaged.simulated_windows(homes, days, step_minutes, seed)
-    base = Guided(replace(dp_gp.fit(windows, math.inf, cap=limits[1], low=limits[0]), privacy=simulated_cost(len(windows))))
+    gp = replace(dp_gp.fit(windows, math.inf, cap=limits[1], low=limits[0]), privacy=simulated_cost(len(windows)))
+    base = Guided(gp, homes_of.release(windows, gp, AS_NOISY, seed=seed) if by_home else None)
     rates = (0.1, 0.2, 0.3, 0.5, 0.5)
     return train(windows, None, Objective("x0", late=0.5), None, steps=steps, batch=batch, rate=rate, weight_decay=0.0,
                  warmup=30, ema=0.98, seed=seed, base=base, residual_scale=UNIT, limits=limits,
@@ -177,6 +195,16 @@ def over(residual: Model, base: DpGp) -> Model:
                          f"{residual.setup.scale.low[0]:g} to {residual.setup.scale.high[0]:g}; the base has {base.length} "
                          f"within {base.low:g} to {base.cap:g}: give the same limits")
     return replace(residual, base=Guided(base))
+
+
+def over_homes(residual: Model, base: DpGp, windows: Windows, epsilon: float, delta: float, *, noise: str = "simulation",
+               seed: int = 0) -> Model:
+    """The residual's network over another base and over what is released of the windows' homes (homes.py), base and
+    releases together within (epsilon, delta), replace-one a window. Its network costs nothing."""
+    rho = None if math.isinf(epsilon) else joint.rest(epsilon, base.privacy.rho, delta)
+    known = homes_of.release(windows, base, rho, noise=noise, seed=seed)
+    history, privacy = homes_of.stated(known, len(windows), delta, windows.windows_per_home)
+    return replace(over(residual, base), base=Guided(base, known), history=history, privacy=privacy, log={})
 
 
 def tune_head(model: Model, windows: Windows, epsilon: float, delta: float, *, steps: int, batch: int, rate: float,

@@ -81,6 +81,26 @@ def calibrate(epsilon: float, rho: float, delta: float, q: float, steps: int) ->
     return high
 
 
+def rest(epsilon: float, rho: float, delta: float) -> float:
+    """The zCDP that further Gaussian releases may cost (to TOLERANCE, downwards) beside releases of rho within epsilon.
+
+    ValueError where those leave nothing.
+    """
+    check_delta(delta)
+
+    def cost(more: float) -> float:
+        return epsilon_of(rho, [gaussian_step(more)], delta)
+    if (alone := epsilon_of(rho, [], delta)) >= epsilon:
+        raise ValueError(f"a base of rho {rho:.4g} costs epsilon {alone:.4g} of {epsilon:g} alone: fit it at less")
+    low, high = 0.0, rho
+    while cost(high) <= epsilon:
+        low, high = high, 2 * high
+    while high - low > TOLERANCE * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if cost(middle) <= epsilon else (low, middle)
+    return low
+
+
 def joint(base: Any, history: History, delta: float, household: float | None, noise: str = "") -> Joint | None:
     """The statement of a base (anything with `privacy`, a Spent) and a history; None where the base states no cost.
 

@@ -26,7 +26,7 @@ from fedenergy.imputation.dp_gp_release import Spent, in_parts, mean_of, spent
 from fedenergy.imputation.task import Windows
 from fedenergy.privacy.epsilon import micro
 from fedenergy.privacy.gaussian import check_delta, rho_micro
-from fedenergy.privacy.noise import noise_from
+from fedenergy.privacy.noise import SecureNoise, SimulationNoise, noise_from
 
 LAGS = 12                       # semivariances released, at logarithmic distances
 OFFSET = 0.02                   # of the limits' range: log(u + OFFSET) is the scale of the median
@@ -110,25 +110,45 @@ def fit(train: Windows | np.ndarray, epsilon: float, delta: float = 1e-5, *, lim
     Guarantee: `privacy`, with n public.
     """
     windows, (low, high) = Windows.of(train), (float(limits[0]), float(limits[1]))
+    check(windows, low, high, unit)
+    total = None if math.isinf(epsilon) else rho_micro(micro(epsilon), check_delta(delta))
+    if total == 0:
+        raise ValueError(f"epsilon = {epsilon:g} leaves less than a millionth of rho: ask for more")
+    homes = np.asarray(windows.homes) if unit == "household" else None
+    n = len(windows) if homes is None else len(np.unique(homes))
+    drawing = noise_from(noise, seed)
+    law, _ = released(scaled(windows, low, high), windows.steps_per_day, homes, total, drawing)
+    return Kriging(law, spent(total, delta, n, unit, windows.windows_per_home, drawing.stamp), low, high,
+                   low >= 0 if skewed is None else skewed)
+
+
+def check(windows: Windows, low: float, high: float, unit: str) -> None:
+    """ValueError for windows, limits or a unit that cannot be fitted."""
     if windows.channels != 1 or windows.length < 4:
         raise ValueError(f"windows of {windows.length} steps x {windows.channels} channels: give 4 steps or more, 1 channel")
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise ValueError(f"limits ({low}, {high}) are not two finite numbers in ascending order")
     if unit not in UNITS or (unit == "household" and windows.homes is None):
         raise ValueError(f"unit = {unit!r}: take one of {UNITS}; \"household\" needs Windows(..., homes=...)")
-    total = None if math.isinf(epsilon) else rho_micro(micro(epsilon), check_delta(delta))
-    if total == 0:
-        raise ValueError(f"epsilon = {epsilon:g} leaves less than a millionth of rho: ask for more")
-    homes = np.asarray(windows.homes) if unit == "household" else None
-    n = len(windows) if homes is None else len(np.unique(homes))
-    u = (linear(windows.values)[:, :, 0].clip(low, high) - low) / (high - low)
-    lags, drawing = lags_of(windows.length), noise_from(noise, seed)
-    found = mean_of(in_parts(lambda x: shapes(x, lags), u, homes), 1.0, n, total,
+
+
+def scaled(windows: Windows, low: float, high: float) -> np.ndarray:
+    """(n, T) in [0, 1] within the limits; gaps by straight lines."""
+    return (linear(windows.values)[:, :, 0].clip(low, high) - low) / (high - low)
+
+
+def released(u: np.ndarray, slots: int, homes: np.ndarray | None, rho_micro: int | None,
+             drawing: SimulationNoise | SecureNoise) -> tuple[np.ndarray, float]:
+    """((T,) covariance by distance, the level's added; how much of it is not a random walk's, 0 to 1) at that rho.
+
+    u          (n, T) in [0, 1]; homes: (n,) where the home is the record
+    rho_micro  millionths; None: no noise, no privacy
+    """
+    n, lags = len(u) if homes is None else len(np.unique(homes)), lags_of(u.shape[1])
+    found = mean_of(in_parts(lambda x: shapes(x, lags), u, homes), 1.0, n, rho_micro,
                     drawing.source("*zone", "kriging variogram"))
     doubt = MARGIN * math.sqrt(len(lags)) * found.sigma + SAMPLING / math.sqrt(n)
-    law = covariance(found.values, lags, windows.length, windows.steps_per_day, doubt)
-    return Kriging(law, spent(total, delta, n, unit, windows.windows_per_home, drawing.stamp), low, high,
-                   low >= 0 if skewed is None else skewed)
+    return mixture(found.values, lags, u.shape[1], slots, doubt)
 
 
 def lags_of(length: int, count: int = LAGS) -> np.ndarray:
@@ -149,7 +169,12 @@ def shapes(u: np.ndarray, lags: np.ndarray) -> np.ndarray:
 
 
 def covariance(shape: np.ndarray, lags: np.ndarray, length: int, slots: int, doubt: float = 0.0) -> np.ndarray:
-    """(T,) covariance by distance from a released shape whose error is about `doubt` long.
+    """(T,) covariance by distance: `mixture` without the share."""
+    return mixture(shape, lags, length, slots, doubt)[0]
+
+
+def mixture(shape: np.ndarray, lags: np.ndarray, length: int, slots: int, doubt: float = 0.0) -> tuple[np.ndarray, float]:
+    """((T,) covariance by distance, share of the second fit) from a released shape whose error is about `doubt` long.
 
     Two fits by non-negative least squares: a random walk, whose filling is the straight line, and a mixture of a random
     walk, white noise, powered exponentials and, where a window holds a day, the day's first harmonics. They are mixed with
@@ -167,7 +192,7 @@ def covariance(shape: np.ndarray, lags: np.ndarray, length: int, slots: int, dou
     if plain is None or mixed is None:
         plain, share = walk, 0.0
     found = plain if not share else (1 - share) * plain + share * mixed
-    return found / found[0] + LEVEL
+    return found / found[0] + LEVEL, share
 
 
 def _fitted(atoms: np.ndarray, lags: np.ndarray, shape: np.ndarray) -> tuple[np.ndarray | None, float]:

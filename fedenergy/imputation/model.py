@@ -169,7 +169,7 @@ def prepare(setup: Setup, base: Base | None, windows: Windows, observed: np.ndar
     hidden, start, extra = np.where(seen, windows.values, np.nan), np.zeros_like(values), None
     unit = np.full(values.shape, setup.residual_scale)
     if isinstance(base, Guide):
-        cues = base.guide(hidden, seen, windows.time_of_day)
+        cues = base.guide(hidden, seen, windows.time_of_day, windows.homes)
         start = setup.scale.normal(cues.filling)
         spread = cues.spread / (np.array(setup.scale.high) - np.array(setup.scale.low))
         unit, extra = unit * np.sqrt(np.maximum(spread, FINEST)), single(np.concatenate([start, cues.columns], -1))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 DAILY, TWIN, FULL, PRIOR = "linear + same time", "dp_gp, no noise", "full covariance, no noise", "simulated homes' dp_gp"
 GP, DEFAULT, DIFFUSION, TUNED = "dp_gp", "default", "default + diffusion", "default + tuned diffusion"
+BY_HOME, LAW = "default + diffusion, homes by name", "homes by name, no network"
 OBJECTIVES = {"A: v dynamic": imp.Objective("v", weight="alpha_bar"), "A: eps": imp.Objective("eps")}
 FREE, LEAKING, PRIVATE, PUBLIC = "free", "no privacy", "true_epsilon", "simulated prior"
 
@@ -59,10 +60,11 @@ def cells_of(study: PrivateImputation, dataset: str, found: Set) -> Iterator[Cel
     methods = [GP, DEFAULT] if homes else [DEFAULT]
     if homes and study.residual != "none":
         methods += [DIFFUSION, *([TUNED] if study.residual == "tuned" else [])]
+        methods += [BY_HOME, LAW] if study.by_home and found.homes() > 1 else []
     for method in methods:
         if method != GP:
             yield Cell(dataset, method, LEAKING, "window", math.inf)
-        for unit in units if method != TUNED else units[:1]:
+        for unit in units if method in (GP, DEFAULT, DIFFUSION) else [u for u in units if u == "window"]:
             for epsilon in study.epsilons:
                 yield from (Cell(dataset, method, PRIVATE, unit, epsilon, seed) for seed in study.seeds)
     if dataset in study.objective_sets:
@@ -79,7 +81,8 @@ class Work:
     masks: dict[tuple[str, float], np.ndarray]
     folder: Path
     progress: Progress
-    _residual: Model | None = None
+    _residual: dict[bool, Model] = field(default_factory=dict)
+    _by_home: dict[tuple[float, int], default.Default] = field(default_factory=dict)
     _prior: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def compute(self, cell: Cell) -> dict[str, Any]:
@@ -97,6 +100,8 @@ class Work:
                            unit=cell.unit, seed=cell.seed)
             return self._scored(lambda seen: gp.points(found.test.values, seen, found.test.time_of_day),
                                 said=str(gp.privacy), choice=GP, spent=gp.privacy.epsilon, home=gp.privacy.household)
+        if cell.method in (BY_HOME, LAW):
+            return self._named(cell)
         residual = self.residual() if cell.method in (DIFFUSION, TUNED) else None
         fitted = default.fit(found.train, cell.epsilon, study.delta, limits=found.limits, kind=found.kind, unit=cell.unit,
                              residual=residual, tune=study.tune_steps if cell.method == TUNED else 0,
@@ -109,6 +114,25 @@ class Work:
         return self._scored(lambda seen: fitted.points(found.test.values, seen, found.test.time_of_day, seed=cell.seed),
                             said=fitted.privacy, choice=fitted.choice, spent=fitted.epsilon, home=home)
 
+    def _named(self, cell: Cell) -> dict[str, Any]:
+        """Homes by name: fitted once for the diffusion and for what it is without its network."""
+        found, test, key = self.found, self.found.test, (cell.epsilon, cell.seed)
+        if key not in self._by_home:
+            self._by_home[key] = default.fit(found.train, cell.epsilon, self.study.delta, limits=found.limits,
+                                             kind=found.kind, residual=self.residual(by_home=True), by_home=True,
+                                             seed=cell.seed)
+        fitted = self._by_home[key]
+
+        def fill(seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            if cell.method == LAW and fitted.model is not None:
+                law = fitted.model.base.guide(test.values, seen, test.time_of_day, test.homes).filling
+                mean, median = fitted.base.points(test.values, seen, test.time_of_day)
+                return law, np.where(seen, test.values, np.maximum(median + law - mean, found.limits[0]))
+            return fitted.points(test.values, seen, test.time_of_day, homes=test.homes, seed=cell.seed)
+        total = None if fitted.model is None else fitted.model.total
+        home = 0.0 if fitted.choice == "simulated" else None if total is None else total.household
+        return self._scored(fill, said=fitted.privacy, choice=fitted.choice, spent=fitted.epsilon, home=home)
+
     def _prior_alone(self, method: str, fitted: default.Default) -> dict[str, Any]:
         if method not in self._prior:
             test, seed = self.found.test, self.study.seeds[0]
@@ -117,16 +141,16 @@ class Work:
                 choice=fitted.choice, spent=0.0, home=0.0)
         return self._prior[method]
 
-    def residual(self) -> Model:
+    def residual(self, by_home: bool = False) -> Model:
         """The diffusion of simulated homes, kept in the run folder."""
-        place = self.folder / "residual"
-        if self._residual is None and (place / "model.json").exists():
-            self._residual = Model.load(place)
-        elif self._residual is None:
-            self._residual = default.pretrained(self.study.pretrain_homes, steps=self.study.pretrain_steps,
-                                                batch=self.study.pretrain_batch, progress=self.progress)
-            self._residual.save(place, lab=True)
-        return self._residual
+        place = self.folder / ("residual-homes" if by_home else "residual")
+        if by_home not in self._residual:
+            if not (place / "model.json").exists():
+                default.pretrained(self.study.pretrain_homes, steps=self.study.pretrain_steps,
+                                   batch=self.study.pretrain_batch, by_home=by_home,
+                                   progress=self.progress).save(place, lab=True)
+            self._residual[by_home] = Model.load(place)
+        return self._residual[by_home]
 
     def _scored(self, fill: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], *, said: str = "", choice: str = "",
                 spent: float | None = None, home: float | None = None) -> dict[str, Any]:

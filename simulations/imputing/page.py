@@ -17,7 +17,7 @@ from fedenergy.report.gallery import Plate
 from fedenergy.report.svg import INK, MUTED, PALETTE
 from fedenergy.studies import Finished, write_results
 from simulations import pages
-from simulations.imputing.cells import DEFAULT, DIFFUSION, FREE, FULL, GP, OBJECTIVES, PRIVATE, TUNED, TWIN
+from simulations.imputing.cells import BY_HOME, DEFAULT, DIFFUSION, FREE, FULL, GP, OBJECTIVES, PRIVATE, TUNED, TWIN
 from simulations.pages import Claim, judged, plain_ticks
 
 if TYPE_CHECKING:
@@ -100,12 +100,12 @@ def claims_of(table: pd.DataFrame, lost: pd.DataFrame) -> list[Claim]:
             found.append(Claim("London, ε 2", f"dp_gp, {pattern}: MSE at most {goal:g} of the best free baseline",
                                f"{goal:g}", f"{two.ratio:.3f}", judged(two.ratio <= goal), "mean over noise seeds",
                                own=True))
-        for method in (GP, DEFAULT, DIFFUSION, TUNED):
+        for method in (GP, DEFAULT, DIFFUSION, TUNED, BY_HOME):
             for ten in _private(here, method, 10.0).itertuples():
                 over = ten.mse / here[here["method"] == FULL]["mse"].iloc[0]
                 found.append(Claim("London, ε 10", f"{method}, {pattern}: within 5 % of the non-private full covariance",
                                    "1.05", f"{over:.3f}", judged(over <= 1.05), "mean over noise seeds", own=True))
-        for method in (DIFFUSION, TUNED):
+        for method in (DIFFUSION, TUNED, BY_HOME):
             for reference in (GP, DEFAULT):
                 rows, alone = _private(here, method).set_index("epsilon"), _private(here, reference).set_index("epsilon")
                 if pattern == "random" or not len(rows):
@@ -138,7 +138,8 @@ def figure(table: pd.DataFrame, dataset: str):
     drawn, found = pages.axes(2.9, columns=len(patterns), sharey=True)
     epsilons = sorted(rows["epsilon"].dropna().unique())
     lines = [(GP, "window", 0, "o", "-"), (DEFAULT, "window", 1, "s", "-"), (TUNED, "window", 2, "^", "-"),
-             (DIFFUSION, "window", 3, "v", "-"), (GP, "household", 0, "o", ":"), (DEFAULT, "household", 1, "s", ":")]
+             (DIFFUSION, "window", 3, "v", "-"), (BY_HOME, "window", 4, "D", "-"), (GP, "household", 0, "o", ":"),
+             (DEFAULT, "household", 1, "s", ":")]
     shown = []
     for ax, pattern in zip(found, patterns):
         here = rows[rows["pattern"] == pattern]

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import norm
 
 from fedenergy import imputation as imp
-from fedenergy.imputation import default, dp_gp, joint, kriging
+from fedenergy.imputation import blend, default, dp_gp, joint, kriging
 from fedenergy.imputation.base import Guide, Linear, inputs_of
 from fedenergy.imputation.guided import Guided
 from fedenergy.imputation.model import Model
@@ -37,19 +37,19 @@ def trained(steps: int = 2, privacy: imp.DPSGD | None = None, over: Guided | Non
 
 
 def test_contract_the_choice_reads_public_quantities_only():
-    assert default.choose(127, 10.0, steps_per_day=24) == "kriging"
+    assert default.choose(127, 10.0, steps_per_day=24) == "blend"
     assert default.choose(12_000, 2.0, kind="homes", steps_per_day=48) == "dp_gp"
     assert default.choose(98, 2.0, kind="homes", steps_per_day=48) == "simulated"
     assert default.choose(98, 2.0, kind="homes", length=24, steps_per_day=24) == "simulated"
-    assert default.choose(98, 2.0, kind="homes", length=96, steps_per_day=144) == "kriging"
+    assert default.choose(98, 2.0, kind="homes", length=96, steps_per_day=144) == "blend"
     with pytest.raises(ValueError, match="kind"):
         default.choose(1, 1.0, kind="cars")
 
 
 def test_contract_each_choice_fits_and_states_what_it_cost():
     found = default.fit(windows(), 2.0, limits=LIMITS)
-    assert (found.choice, found.epsilon) == ("kriging", found.base.privacy.epsilon)
-    assert isinstance(found.base, kriging.Kriging)
+    assert (found.choice, found.epsilon) == ("blend", found.base.privacy.epsilon)
+    assert isinstance(found.base, blend.Blend)
     few = imp.Windows(np.full((6, 96), 0.2), 48, homes=("a", "b", "c") * 2)
     found = default.fit(few, 2.0, limits=LIMITS, kind="homes", unit="household")
     assert (found.choice, found.epsilon, found.privacy) == ("simulated", 0.0, default.FREE)

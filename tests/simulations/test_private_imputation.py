@@ -147,5 +147,9 @@ def test_smoke_the_diffusion_over_it(tmp_path):
     finished = run(study, studies.Place(str(tmp_path), str(tmp_path)))
     tuned = finished.table[finished.table["method"] == cells.TUNED]
     assert len(tuned) >= 1
+    named, law = (finished.table[(finished.table["method"] == m) & (finished.table["epsilon"] == 2.0)]
+                  for m in (cells.BY_HOME, cells.LAW))
+    assert named["spent"].tolist() == law["spent"].tolist() == [pytest.approx(2.0, rel=0.03)]
+    assert named["mse"].item() == pytest.approx(law["mse"].item(), rel=0.05)
     assert (finished.folder / "residual" / "model.json").exists()
     assert any("not run" in line for line in finished.lines)
