@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from functools import lru_cache
+from sys import intern
 from typing import Any, ClassVar
 
 from cryptography.exceptions import InvalidSignature
@@ -105,7 +106,7 @@ class AgreementTerms:
         put("delta", float(self.delta))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Agreement:
     """A household's signed agreement. Make one with Authenticator.issue, read one with Agreement.verify.
 
@@ -239,18 +240,19 @@ def _parse(body: Any, signature: bytes) -> Agreement:
         highest = body["per_query_max_micro"]
         agreement = Agreement(
             household=check_household_id(body["household"]), box_key=bytes.fromhex(_hex(body, "box_key", 64)),
-            zone=check_name("zone", body["zone"]), queriers=_words("queriers", body["queriers"], None),
+            zone=intern(check_name("zone", body["zone"])), queriers=_words("queriers", body["queriers"], None),
             purposes=_words("purposes", body["purposes"], PURPOSES),
             classes=_words("classes", body["classes"], CLASSES), trust=_words("trust", body["trust"], TRUST_MODES),
-            granularity=check_choice("granularity", body["granularity"], GRANULARITIES),
-            unit=check_name("unit", body["unit"]), relation=check_choice("relation", body["relation"], RELATIONS),
+            granularity=intern(check_choice("granularity", body["granularity"], GRANULARITIES)),
+            unit=intern(check_name("unit", body["unit"])),
+            relation=intern(check_choice("relation", body["relation"], RELATIONS)),
             cap_micro=_whole(body, "cap_micro", 1, MAX_MICRO), delta=_delta(body["delta"]),
             per_query_min_micro=_whole(body, "per_query_min_micro", 1, MAX_MICRO),
             per_query_max_micro=None if highest is None else _whole(body, "per_query_max_micro", 1, MAX_MICRO),
             spent_micro=_whole(body, "spent_micro", 0, MAX_MICRO),
             renews=_hex(body, "renews", 32) if body["renews"] != "" else "",
             not_before=_whole(body, "not_before", 0, MAX_TIME), expires=_whole(body, "expires", 1, MAX_TIME),
-            key_id=_hex(body, "key_id", 16), id=_hex(body, "id", 32), signature=signature)
+            key_id=intern(_hex(body, "key_id", 16)), id=_hex(body, "id", 32), signature=signature)
         if agreement.not_before >= agreement.expires:
             raise ValueError(f"expires = {day(agreement.expires)} is not after not_before = {day(agreement.not_before)}")
     except ValueError as error:
@@ -318,10 +320,13 @@ def _hex(body: Mapping[str, Any], key: str, digits: int) -> str:
 def _whole(body: Mapping[str, Any], key: str, least: int, most: int) -> int:
     if not isinstance(body[key], str) or not _WHOLE.fullmatch(body[key]) or not least <= int(body[key]) <= most:
         raise ValueError(f"{key} = {body[key]!a:.80} is not a whole number from {least} to {most}")
-    return int(body[key])
+    return _int(body[key])
 
 
 def _delta(text: Any) -> float:
     if not isinstance(text, str) or not re.fullmatch(r"0(\.[0-9]{1,340})?", text, re.ASCII):
         raise ValueError(f"delta = {text!a:.80} is not a number in [0, 1)")
-    return float(text)
+    return _float(text)
+
+
+_int, _float = lru_cache(maxsize=256)(int), lru_cache(maxsize=256)(float)  # one object for all homes that share a number

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -186,11 +187,11 @@ class _Outbound:
 
     def charges(self) -> list[Charge]:
         query, world, (first, last) = self.query, self.world, self.query.blocks
-        return [Charge(household=box.id, query_id=query.id, content_digest=query.content_digest, cell=query.cell,
-                       block_from=first, block_to=last, unit=world.population.unit, relation=RELATION,
-                       mechanism=query.mechanism, trust=query.trust, epsilon_micro=amount,
-                       cap_micro=box.agreement.cap_micro, all_cells=world.noise == SECURE, delta=query.delta,
-                       delta_cap=box.agreement.delta) for box, amount in zip(self.boxes, self.granted, strict=True)]
+        make = partial(Charge, query_id=query.id, content_digest=query.content_digest, cell=query.cell, block_from=first,
+                       block_to=last, unit=world.population.unit, relation=RELATION, mechanism=query.mechanism,
+                       trust=query.trust, all_cells=world.noise == SECURE, delta=query.delta)
+        return [make(household=box.id, epsilon_micro=amount, cap_micro=box.agreement.cap_micro,
+                     delta_cap=box.agreement.delta) for box, amount in zip(self.boxes, self.granted, strict=True)]
 
     def payload(self, row: int) -> bytes:
         """Called inside the ledger's transaction. All rows are drawn at the first call; one that the ledger then

@@ -14,7 +14,7 @@ Clocks play no part. Not covered: a ledger and its receipts put back together fr
 |----------------------------------------|-----------------------------------------------------------------|
 | epsilon NaN, float, 0, negative        | over_cap                                                        |
 | trust `open` (epsilon None)            | charged: a row without epsilon ("unbounded"), outside the cap   |
-| draw raises                            | the open transactions roll back: no charge, nothing revealed    |
+| draw raises                            | its file rolls back: no charge of it, nothing revealed          |
 | killed before COMMIT                   | no charge, nothing revealed                                     |
 | killed after COMMIT                    | charged; asking again returns the stored bytes                  |
 | disk full, file locked                 | broken, for this call only: ask again                           |
@@ -25,13 +25,14 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from fedenergy.box.ledger_file import LedgerFile, Pending
+from fedenergy.box.ledger_file import LedgerFile
 from fedenergy.box.ledger_postgres import Postgres
 from fedenergy.box.ledger_rows import (
     BUCKETS,
@@ -56,6 +57,18 @@ WINDOW = 8
 
 # connections inherited by fork: SQLite forbids using them, and closing them would drop locks
 _left_to_parent: list[Any] = []
+
+
+class Plain(Executor):
+    """An Executor in the thread that submits."""
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(function(*args, **kwargs))
+        except BaseException as error:
+            done.set_exception(error)
+        return done
 
 
 class Ledger:
@@ -84,33 +97,32 @@ class Ledger:
 
         draw  called inside the transaction with the position in charges, at most once each, and only where the answer
               is new and within the cap; returns the noised bytes (or a Deposit's digest) to be stored and revealed.
-        One transaction and one receipt per file; WINDOW files at a time, so that their disk waits overlap. Several
+        One transaction and one receipt per file; while up to WINDOW files wait for the disk, the next is drawn. Several
         charges of one household see each other.
-        Errors: what draw raises, after a rollback: of the files in progress nothing was charged or revealed. Files
-        settled before keep their charges (asking again returns their stored bytes, free); files after were not begun.
+        Errors: what draw raises, after a rollback of that file: of it nothing was charged or revealed. Files before it
+        keep their charges (asking again returns their stored bytes, free); files after were not begun.
         """
         groups = self._grouped(range(len(charges)), key=lambda index: charges[index].household)
         outcomes: list[Outcome | None] = [None] * len(charges)
-        with self._locked(), self._threads(len(groups)) as each:
+        with self._locked(), self._pool(len(groups)) as pool:
             files = {number: self._file(number) for number in groups}
-            each(lambda file: file.warm(create=True), files.values())
-            numbers = list(groups)  # ascending: processes that wait for each other's files cannot deadlock
-            for start in range(0, len(numbers), WINDOW):
-                window = numbers[start:start + WINDOW]
-                pending: list[Pending] = []
-                try:
-                    for number in window:
-                        places = groups[number]
-                        pending.append(files[number].begin([charges[place] for place in places],
-                                                           lambda i, places=places: draw(places[i])))
-                except BaseException as error:
-                    for begun in pending:
-                        with contextlib.suppress(type(error)):
-                            begun.cancel(error)
-                    raise
-                for number, settled in zip(window, each(Pending.finish, pending), strict=True):
-                    for place, outcome in zip(groups[number], settled, strict=True):
-                        outcomes[place] = outcome
+            list(pool.map(lambda file: file.warm(create=True), files.values()))
+            self._name_receipts(files.values())
+            flying: deque[tuple[list[int], Future[list[Outcome]]]] = deque()
+
+            def land() -> None:
+                places, settled = flying.popleft()
+                for place, outcome in zip(places, settled.result(), strict=True):
+                    outcomes[place] = outcome
+
+            for number, places in groups.items():  # ascending: processes that wait for each other's files cannot deadlock
+                begun = files[number].begin([charges[place] for place in places],
+                                            lambda i, places=places: draw(places[i]))
+                flying.append((places, pool.submit(begun.finish)))
+                if len(flying) > WINDOW:
+                    land()
+            while flying:
+                land()
         return outcomes
 
     def lookup(self, keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], StoredRow]:
@@ -215,19 +227,24 @@ class Ledger:
         """Pairs by file, the files opened."""
         groups = self._grouped(pairs, key=lambda pair: pair[0])
         if cold := [number for number in groups if number not in self._files]:
-            with self._threads(len(cold)) as each:
-                each(lambda file: file.warm(create=False), [self._file(number) for number in cold])
+            with self._pool(len(cold)) as pool:
+                list(pool.map(lambda file: file.warm(create=False), [self._file(number) for number in cold]))
         return groups
 
     @staticmethod
-    @contextlib.contextmanager
-    def _threads(tasks: int) -> Iterator[Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]]:
-        """map() over a few threads (waiting for the disk leaves the interpreter free); plain for a single task."""
-        if tasks < 2:
-            yield lambda function, items: [function(item) for item in items]
-            return
-        with ThreadPoolExecutor(min(WINDOW, tasks)) as pool:
-            yield lambda function, items: list(pool.map(function, items))
+    def _name_receipts(files: Iterable[LedgerFile]) -> None:
+        """One sync of the folder for all logs of receipts that are new; each file does it by itself where this fails."""
+        new = [file for file in files if file.unnamed]
+        if len(new) > 1:
+            with contextlib.suppress(LedgerUnavailable):
+                new[0].name_receipts()
+                for file in new:
+                    file.unnamed = False
+
+    @staticmethod
+    def _pool(tasks: int) -> Executor:
+        """A few threads (waiting for the disk leaves the interpreter free); plain for a single task."""
+        return ThreadPoolExecutor(min(WINDOW, tasks)) if tasks > 1 else Plain()
 
     @staticmethod
     def _grouped(items: Iterable[Any], key: Callable[[Any], str]) -> dict[int, list[Any]]:

@@ -15,7 +15,7 @@ from fedenergy.box.ledger_decide import NEW, Block, Key, State, decide
 from fedenergy.box.ledger_postgres import Postgres
 from fedenergy.box.ledger_rows import BROKEN, Charge, LedgerBroken, LedgerUnavailable, Outcome, Problem, Row
 from fedenergy.box.ledger_sqlite import Head, SqliteFiles, SqliteStore
-from fedenergy.box.receipts import Receipt, ReceiptLog, ReceiptsBroken, make_folder, merge
+from fedenergy.box.receipts import Receipt, ReceiptLog, ReceiptsBroken, make_folder, merge, sync_folder
 
 STEPS = ("begun", "checked", "drawn", "stored", "committed", "receipted")
 
@@ -33,6 +33,8 @@ class LedgerFile:
         self._known: dict[str, Receipt] = {}
         self._checked: set[str] = set()
         self._broken = ""
+        self.filled = False  # a new file gets its tables with its first charges, in one transaction
+        self.unnamed = False  # its log of receipts was made, and the folder not synced yet
 
     def close(self) -> None:
         if self.store is not None:
@@ -52,9 +54,12 @@ class LedgerFile:
         pending = Pending(self, len(charges))
         try:
             store = self.open(create=True)
+            self.name_receipts()
             pending.stack.enter_context(self._transaction(store, write=True))
             on_step("begun")
             with self._readable(store):
+                if not self.filled and not store.schema():  # another process may have been faster
+                    store.create()
                 state = self._read(store, charges)
             on_step("checked")
             pending.outcomes, rows, fresh = decide(charges, state, self._known, draw)
@@ -73,11 +78,12 @@ class LedgerFile:
         if (store := self.open(create=False)) is None:
             return {}
         with self._transaction(store, write=False), self._readable(store):
-            heads = self._heads(store, {household for household, _ in keys})
             stored = store.stored(keys)
+            heads = self._heads(store, {household for household, _ in stored})
             check.sound(store, stored.values(), heads)
-        self.write_receipts({row.household: heads[row.household] for row in stored.values()
-                              if row.sequence > self._known.get(row.household, NEW)[0]})
+        if stored:
+            self.write_receipts({row.household: heads[row.household] for row in stored.values()
+                                 if row.sequence > self._known.get(row.household, NEW)[0]})
         return stored
 
     def spent(self, pairs: Sequence[tuple[str, str | None]]) -> dict[tuple[str, str | None], int]:
@@ -148,11 +154,15 @@ class LedgerFile:
                 raise LedgerBroken(self._broken) from error
             except OSError as error:
                 raise LedgerUnavailable(f"ledger file {self.path.name} cannot be opened ({error})") from error
+        if self.store is not None and not self.filled and not create:
+            with self._transaction(self.store, write=False):
+                self.filled = bool(self.store.schema())
+            return self.store if self.filled else None
         return self.store
 
     def _open(self, create: bool) -> SqliteStore | None:
         self._checked = set()
-        logged = self.log.load() if self.log.exists() else {}  # before the heads: receipts follow commits
+        logged = self.log.load(durable=False) if self.log.exists() else {}  # before the heads: receipts follow commits
         for household, receipt in logged.items():
             merge(self._known, household, receipt)
         there = self.place.exists(self.path)
@@ -172,17 +182,29 @@ class LedgerFile:
                 raise LedgerBroken(f"ledger file {self.path.name} holds charges, but its receipts {self.log.path.name} "
                                    f"are missing: put back their newest copy, or start a ledger in another folder")
             if create and not filled:
-                self.log.create()  # before any row: a file with rows and without receipts is refused
-                with store.transaction(write=True):
-                    if not store.schema():  # another process may have been faster
-                        store.create()
+                self.log.create(durable=False)
+                self.unnamed = True
         except BaseException:
             store.close()
             raise
         if not filled and not create:
             store.close()
             return None
+        self.filled = bool(filled)
         return store
+
+    def name_receipts(self) -> None:
+        """The log of receipts is durable before any row: a file with rows and without receipts is refused.
+
+        Raises LedgerUnavailable.
+        """
+        if self.unnamed:
+            try:
+                sync_folder(self.log.path.parent)
+            except OSError as error:
+                raise LedgerUnavailable(f"receipts {self.log.path.name} cannot be written ({error}): nothing was charged, "
+                                        f"ask again when the disk has room") from error
+            self.unnamed = False
 
     def _read(self, store: SqliteStore, charges: Sequence[Charge]) -> State:
         heads = self._heads(store, {charge.household for charge in charges})
@@ -226,11 +248,13 @@ class LedgerFile:
             raise check.broken(store, f"is unreadable ({error})") from error
 
     def write_receipts(self, heads: dict[str, Head]) -> None:
+        """Called before rows are shown, with the heads that have no receipt yet."""
         receipts = {household: (head.sequence, head.hash) for household, head in heads.items()}
-        if not receipts:
-            return
         try:
-            self.log.append(receipts)
+            if receipts:
+                self.log.append(receipts)
+            else:
+                self.log.settle()
         except OSError as error:
             raise LedgerUnavailable(f"receipts {self.log.path.name} cannot be written ({error}): charges that are "
                                     f"stored stay, nothing was revealed; ask again when the disk has room") from error
@@ -253,6 +277,7 @@ class Pending:
         try:
             self.stack.close()
             if not self._refused:
+                self.file.filled = True
                 on_step("committed")
                 self.file.write_receipts(self.heads)
                 on_step("receipted")

@@ -56,20 +56,23 @@ class ReceiptLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._durable = True
 
     def exists(self) -> bool:
         return self.path.exists()
 
-    def create(self) -> None:
-        """An empty log, durable in its folder, if there is none."""
+    def create(self, durable: bool = True) -> None:
+        """An empty log, if there is none. durable=False: the caller syncs the folder before anything relies on it."""
         make_folder(self.path.parent)
         with contextlib.suppress(FileExistsError):
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            sync_folder(self.path.parent)
+            if durable:
+                sync_folder(self.path.parent)
 
-    def load(self) -> dict[str, Receipt]:
+    def load(self, durable: bool = True) -> dict[str, Receipt]:
         """household -> (sequence, head hash). Cuts a torn tail and compacts a log that has grown.
 
+        durable=False: the caller calls settle() before it reveals anything because of these receipts.
         Raises FileNotFoundError, or ReceiptsBroken where a whole line does not match its digest.
         """
         with self._locked() as file:
@@ -78,9 +81,22 @@ class ReceiptLog:
             if entries > COMPACT_ABOVE + 2 * len(known):
                 self._replace(encode_line(known))
             else:
-                os.ftruncate(file, whole)
-                os.fsync(file)  # the process that wrote the last line may have been killed before its own fsync
+                if whole < len(data):
+                    os.ftruncate(file, whole)
+                self._durable = False  # the process that wrote the last line may have been killed before its own fsync
+                if durable:
+                    self._sync(file)
         return known
+
+    def settle(self) -> None:
+        """Make what load() returned durable, unless it is known to be."""
+        if not self._durable:
+            with self._locked() as file:
+                self._sync(file)
+
+    def _sync(self, file: int) -> None:
+        os.fsync(file)
+        self._durable = True
 
     def read(self) -> dict[str, Receipt]:
         """As load, but the log stays as it is: for audits."""
@@ -100,7 +116,7 @@ class ReceiptLog:
                 while line:
                     written = os.pwrite(file, line, size)
                     line, size = line[written:], size + written
-                os.fsync(file)
+                self._sync(file)
             except OSError:
                 os.ftruncate(file, start)
                 raise
@@ -114,8 +130,11 @@ class ReceiptLog:
             if batch is None:
                 raise ReceiptsBroken(f"line {number} of the receipts {self.path.name} is damaged: put back the newest "
                                      f"undamaged copy, or start a ledger in another folder")
-            for household, receipt in batch.items():
-                merge(known, household, receipt)
+            if known:
+                for household, receipt in batch.items():
+                    merge(known, household, receipt)
+            else:
+                known = batch
             entries += len(batch)
         return known, whole, entries
 

@@ -120,9 +120,9 @@ class Spending:
 
     def _add(self, cell: str, query_id: str, indices: Sequence[int]) -> None:
         total = self._totals.setdefault(cell, np.zeros(len(self._homes), dtype=np.int64))
-        paid = self._ledger.paid(query_id) if indices else {}
-        for index in indices:
-            total[index] += paid.get(self._homes[index], 0)
+        if len(indices):
+            paid, homes = self._ledger.paid(query_id), self._homes
+            total[np.array(indices)] += np.fromiter((paid.get(homes[at], 0) for at in indices), np.int64, len(indices))
 
 
 def declared(strategy: Strategy, override: str | None = None, kind: str = "") -> tuple[str, str, str]:

@@ -105,7 +105,7 @@ def _block(homes: Homes, boxes: Sequence[Box], query: SealedQuery, seed: int, pa
 def _boxes(homes: Homes, world: int, shard: int) -> tuple[Box, ...]:
     if not 0 <= world < len(homes.worlds) or not 0 <= shard < BUCKETS:
         raise ValueError(f"world {world}, shard {shard}: there are {len(homes.worlds)} worlds of {BUCKETS} shards")
-    return tuple(homes.box(world, index) for index in shards_of(homes.worlds[world])[shard])
+    return tuple(Box(homes.worlds[world], index) for index in shards_of(homes.worlds[world])[shard])
 
 
 def noted(refused: Iterable[Answer], query: SealedQuery) -> list[dict]:

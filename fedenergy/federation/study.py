@@ -27,8 +27,10 @@ from fedenergy.federation import run_folder
 from fedenergy.federation.campaign import Campaign, State, write_durably
 from fedenergy.federation.client_app import Homes, make_client
 from fedenergy.federation.local_grid import HomesGrid, LocalGrid
+from fedenergy.federation.placement import balanced
 from fedenergy.federation.plan import Plan, plan_from_config
 from fedenergy.federation.scores import score
+from fedenergy.federation.shard import Client
 from fedenergy.progress import Progress, SilentProgress
 
 BATCH = 256
@@ -216,7 +218,15 @@ def _shard_grid(plan: Plan, homes: Homes) -> HomesGrid:
         return LocalGrid(make_client(homes), plan.nodes)
     from fedenergy.federation.ray_grid import RayGrid
 
-    return RayGrid(partial(make_client, homes), plan.nodes, int, workers=engine.workers, batch=1, address=engine.address)
+    return RayGrid(partial(prepared_client, make_client, homes), plan.nodes, int, workers=engine.workers, batch=1,
+                   address=engine.address)
+
+
+def prepared_client(make: Callable[[Homes], Client], homes: Homes) -> Client:
+    """The client of a worker, before its first message: what its tasks import and compile is there."""
+    for task in {id(world.task): world.task for world in homes.worlds}.values():
+        getattr(task, "prepare", lambda: None)()
+    return make(homes)
 
 
 def make_grid(plan: Plan, homes: Homes) -> HomesGrid:
@@ -228,9 +238,9 @@ def make_grid(plan: Plan, homes: Homes) -> HomesGrid:
         return LocalGrid(make_client(homes), len(population))
     from fedenergy.federation.ray_grid import RayGrid
 
-    ids = population.ids
+    places = balanced(map(bucket, population.ids), max(1, engine.workers))
     try:
-        return RayGrid(partial(make_client, homes), len(population), lambda index: bucket(ids[index]),
+        return RayGrid(partial(prepared_client, make_client, homes), len(population), places.__getitem__,
                        workers=engine.workers, batch=engine.batch or BATCH, address=engine.address)
     except ValueError as error:
         raise ConfigError(f"[engine] {error}") from error

@@ -232,7 +232,7 @@ def test_a_child_of_fork_opens_its_own_files(ledger):
 def test_folders_and_files_are_for_the_owner_alone(ledger):
     one(ledger, charge())
     files = [path for path in ledger.path.rglob("*") if path.is_file()]
-    assert {path.suffix for path in files} == {".sqlite", ".log"}
+    assert {path.suffix for path in files} == {".sqlite", ".sqlite-journal", ".log"}
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
     assert {stat.S_IMODE(path.stat().st_mode) for path in (ledger.path, ledger.receipts)} == {0o700}
 

@@ -209,6 +209,61 @@ def test_a_charge_without_receipt_gets_it_before_it_is_shown(path, monkeypatch, 
     assert ReceiptLog(log_of(path)).load()["h1"][0] == 4
 
 
+@pytest.mark.parametrize("ask", ["settle", "lookup"])
+def test_receipts_of_another_process_are_made_durable_before_they_count(path, monkeypatch, ask):
+    """It may have been killed between writing and syncing them."""
+    def full(file):
+        raise OSError(28, "No space left on device")
+
+    with Ledger(path) as ledger:
+        monkeypatch.setattr(receipts.os, "fsync", full)
+        assert ledger.spent("h1") == 3 * TENTH  # nothing is shown of it but a sum
+        if ask == "settle":
+            assert one(ledger, charge(query="q1"), never).status == "broken"
+        else:
+            assert ledger.lookup([("h1", "q1")]) == {}
+        monkeypatch.undo()
+        assert one(ledger, charge(query="q1"), never).payload == b"answer to q1"
+
+
+def test_a_new_file_gets_its_tables_with_its_first_charges(tmp_path):
+    def fails(index):
+        raise KeyError("no noise")
+
+    with Ledger(tmp_path / "ledger") as ledger:
+        with pytest.raises(KeyError):
+            one(ledger, charge(), fails)
+        assert file_of(tmp_path / "ledger").stat().st_size == 0
+        assert ledger.lookup([("h1", "q1")]) == {}
+        assert (ledger.spent("h1"), ledger.history("h1"), ledger.verify(), list(ledger.rows())) == (0, [], [], [])
+        with Ledger(tmp_path / "ledger") as other:
+            assert one(other, charge()).status == "charged"
+        assert one(ledger, charge(), never).status == "stored"
+        assert ledger.verify() == []
+
+
+def test_the_names_of_new_receipts_are_durable_before_any_row(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(ledger_file, "on_step", seen.append)
+    monkeypatch.setattr(ledger_file, "sync_folder", lambda folder: seen.append(folder.name))
+    with Ledger(tmp_path / "ledger") as ledger:
+        ledger.settle([charge(household=name) for name in ("h1", SAME, OTHER)], noised)
+    assert seen[0] == "receipts"
+    assert seen.count("receipts") == 1  # for both files
+
+
+def test_without_a_durable_name_of_the_receipts_nothing_is_charged(tmp_path, monkeypatch):
+    def full(folder):
+        raise OSError(28, "No space left on device")
+
+    with Ledger(tmp_path / "ledger") as ledger:
+        monkeypatch.setattr(ledger_file, "sync_folder", full)
+        outcomes = ledger.settle([charge(), charge(household=OTHER)], never)
+        assert [outcome.status for outcome in outcomes] == ["broken", "broken"]
+        monkeypatch.undo()
+        assert one(ledger, charge()).status == "charged"
+
+
 @pytest.mark.parametrize("torn", [b"0123", b"0123456789abcdef h1:9:", b"\x00" * 500])
 def test_a_torn_last_receipt_is_ignored_and_cut(path, torn):
     with Ledger(path) as ledger:
