@@ -31,6 +31,8 @@ MAX_TALK = 64  # rounds of one negotiation
 class Spec:
     """A thing by name and the arguments it is built with. `table` is where it was written, for messages.
 
+    An argument of a strategy that is a table with a `use` of its own (the strategy inside a wrapper) is built first.
+
     >>> Spec("fractions:Fraction", {"numerator": 3, "denominator": 6}).build()
     Fraction(1, 2)
     """
@@ -53,6 +55,8 @@ class Spec:
     def check(self) -> Spec:
         """Resolve it and check the arguments against its signature, without calling it. Returns self."""
         check_arguments(self.resolve(), thaw(self.args), self.table)
+        for inner in self._inner().values():
+            inner.check()
         return self
 
     def build(self, **extra: Any) -> Any:
@@ -61,7 +65,14 @@ class Spec:
         ConfigError naming the table for unknown and missing arguments, text where a number belongs, and whatever
         value the object itself refuses (ValueError, TypeError, OSError).
         """
-        return call(self.resolve(), {**thaw(self.args), **extra}, self.table)
+        inner = {key: spec.build() for key, spec in self._inner().items()}
+        return call(self.resolve(), {**thaw(self.args), **inner, **extra}, self.table)
+
+    def _inner(self) -> dict[str, Spec]:
+        if not self.table.startswith("strategy"):
+            return {}
+        tables = {key: dict(value) for key, value in thaw(self.args).items() if isinstance(value, dict) and "use" in value}
+        return {key: Spec(value.pop("use"), value, table=f"{self.table}.{key}") for key, value in tables.items()}
 
     def identity(self) -> dict[str, Any]:
         """Plain JSON values: what identifies the thing in query ids and cells."""

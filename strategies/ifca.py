@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
 from fedenergy.federation import records
+from fedenergy.federation.strategy import RunningMean, fold_all, mean_metrics
 from fedenergy.ids import stream
 
 CLUSTER = "cluster"  # the metric with which a home says which model it chose
@@ -34,28 +35,28 @@ def spread_out(model: Arrays, clusters: int, spread: float, seed: int) -> dict[s
     return {name: found[name] for name in model}
 
 
-def per_cluster(models: Arrays, trained: Sequence[Arrays], chosen: Sequence[int]) -> dict[str, np.ndarray]:
-    """Each of the k models (k, ...) as the mean of those that its homes trained; one that nobody chose stays.
+def per_cluster(models: Arrays, means: Mapping[int, Arrays]) -> dict[str, np.ndarray]:
+    """The k models (k, ...) with those that some home chose replaced by the mean of what their homes trained.
 
-    >>> per_cluster({"w": np.array([[0.0], [5.0]])}, [{"w": np.ones(1)}, {"w": np.full(1, 3.0)}], [0, 0])
+    >>> per_cluster({"w": np.array([[0.0], [5.0]])}, {0: {"w": np.array([2.0])}})
     {'w': array([[2.],
            [5.]])}
     """
     found = {name: np.array(values, np.float64) for name, values in models.items()}
-    for k in sorted(set(chosen)):
-        mine = [one for one, at in zip(trained, chosen, strict=True) if at == k]
+    for k, mean in means.items():
         for name in found:
-            found[name][k] = np.mean([one[name] for one in mine], axis=0)
+            found[name][k] = mean[name]
     return found
 
 
-def split(models: Arrays, chosen: Sequence[int], spread: float, seed: int, server_round: int) -> dict[str, np.ndarray]:
+def split(models: Arrays, chosen: Mapping[int, float], spread: float, seed: int, server_round: int) -> dict[str, np.ndarray]:
     """Models that nobody chose start again beside the one that most chose, as an empty cluster of k-means does.
 
+    chosen  how many chose each; models that nobody chose may be left out
     At a model that suits nobody in particular, any small step suits one half of the homes better: so they part.
     """
     found, clusters = {name: np.array(values) for name, values in models.items()}, len(next(iter(models.values())))
-    most = max(range(clusters), key=lambda k: (list(chosen).count(k), -k))
+    most = max(range(clusters), key=lambda k: (chosen.get(k, 0), -k))
     for k in sorted(set(range(clusters)) - set(chosen)):
         draw = stream(seed, "ifca split", str(k), str(server_round))
         for name in sorted(found):
@@ -100,24 +101,25 @@ class Ifca(FedAvg):
         if not self.models:
             self.models = spread_out({name: array.numpy() for name, array in arrays.items()}, self.clusters, self.spread,
                                      self.seed)
-        return super().configure_train(server_round, _record(self.models), config, grid)
+        return super().configure_train(server_round, records.array_record(self.models), config, grid)
+
+    def fold(self, state: dict[int, RunningMean] | None, reply: Message) -> dict[int, RunningMean]:
+        """The sums of the models that chose each of the k, with one more home's."""
+        state = {} if state is None else state
+        chosen = int(reply.content[records.METRICS][CLUSTER])
+        if not 0 <= chosen < self.clusters:
+            raise ValueError(f"a home chose a model that was not offered: there are {self.clusters}")
+        state.setdefault(chosen, RunningMean()).add(reply.content)
+        return state
+
+    def folded(self, server_round: int, state: dict[int, RunningMean]) -> tuple[ArrayRecord, MetricRecord]:
+        """The k models, (k, ...) each."""
+        self.models = per_cluster(self.models, {k: one.mean() for k, one in state.items()})
+        if self.respawn:
+            self.models = split(self.models, {k: one.weight for k, one in state.items()}, self.spread, self.seed,
+                                server_round)
+        return records.array_record(self.models), mean_metrics(state.values())
 
     def aggregate_train(self, server_round: int,
                         replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The k models, (k, ...) each."""
-        valid, _ = self._check_and_log_replies(list(replies), is_train=True)
-        if not valid:
-            return None, None
-        trained = [{name: array.numpy() for name, array in reply.content[records.ARRAYS].items()} for reply in valid]
-        chosen = [int(reply.content[records.METRICS][CLUSTER]) for reply in valid]
-        if not all(0 <= k < self.clusters for k in chosen):
-            raise ValueError(f"a home chose a model that was not offered: there are {self.clusters}")
-        self.models = per_cluster(self.models, trained, chosen)
-        if self.respawn:
-            self.models = split(self.models, chosen, self.spread, self.seed, server_round)
-        metrics = self.train_metrics_aggr_fn([reply.content for reply in valid], self.weighted_by_key)
-        return _record(self.models), metrics
-
-
-def _record(models: Arrays) -> ArrayRecord:
-    return ArrayRecord({name: Array(values) for name, values in models.items()})
+        return fold_all(self, server_round, replies)

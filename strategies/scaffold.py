@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
@@ -74,8 +74,10 @@ class Scaffold(FedAvg):
         for message in super().configure_train(server_round, arrays, config, grid):
             node = message.metadata.dst_node_id
             own = self.controls.get(node)
-            pull = {CONTROL + name: Array(self.control[name] - (own[name] if own else 0.0)) for name in self.sent}
-            content = RecordDict({self.arrayrecord_key: ArrayRecord({**arrays, **pull}), self.configrecord_key: config})
+            pull = records.array_record({CONTROL + name: self.control[name] - (own[name] if own else 0.0)
+                                         for name in self.sent})
+            pull.update(arrays)
+            content = RecordDict({self.arrayrecord_key: pull, self.configrecord_key: config})
             messages.append(Message(content=content, dst_node_id=node, message_type=message.metadata.message_type,
                                     group_id=str(server_round)))
         return messages
@@ -89,7 +91,7 @@ class Scaffold(FedAvg):
         trained, moved = [], []
         for reply in valid:
             node = reply.metadata.src_node_id
-            model = {name: array.numpy() for name, array in reply.content[records.ARRAYS].items()}
+            model = {name: records.loaded(array) for name, array in reply.content[records.ARRAYS].items()}
             old = self.controls.get(node) or {name: np.zeros_like(values) for name, values in model.items()}
             new = new_control(old, self.control, self.sent, model, float(reply.content[records.METRICS][STEP]))
             moved.append({name: new[name] - old[name] for name in new})
@@ -99,4 +101,4 @@ class Scaffold(FedAvg):
         self.control = {name: values + np.sum([one[name] for one in moved], axis=0) / self.homes
                         for name, values in self.control.items()}
         metrics = self.train_metrics_aggr_fn([reply.content for reply in valid], self.weighted_by_key)
-        return ArrayRecord({name: Array(values) for name, values in result.items()}), metrics
+        return records.array_record(result), metrics

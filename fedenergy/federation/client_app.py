@@ -20,7 +20,7 @@ from fedenergy.federation import flower_adapter as flower
 from fedenergy.federation import masked_rounds, records, shard_nodes
 from fedenergy.federation import negotiation_rounds as rounds
 from fedenergy.federation.shard import Client
-from fedenergy.federation.update_records import brought, encode
+from fedenergy.federation.update_records import alike, brought, encode
 
 ACCEPT, HELLO = "accept", "hello"
 TRAIN, EVALUATE, IMPUTER = "train", "evaluate", "imputer"
@@ -35,9 +35,14 @@ class Homes:
 
     def box(self, world: int, index: int) -> Box:
         """The box of a home, opened once per process."""
-        if not 0 <= world < len(self.worlds):
-            raise ValueError(f"world {world} does not exist: there are {len(self.worlds)}")
+        self.world(world)
         return _box(self, world, index)
+
+    def world(self, number: int) -> World:
+        """The world of that number; ValueError where there is none."""
+        if not 0 <= number < len(self.worlds):
+            raise ValueError(f"world {number} does not exist: there are {len(self.worlds)}")
+        return self.worlds[number]
 
     @property
     def shows_inside(self) -> bool:
@@ -71,7 +76,7 @@ def make_client(homes: Homes) -> Client:
     def many(messages: Sequence[Message], contexts: Sequence[Context]) -> list[Message]:
         indices = [index_of(context) for context in contexts]
         replies: list[Message] = []
-        for query, extras, part in _runs(messages):
+        for query, extras, part in _runs(homes, messages):
             boxes = [homes.box(extras["world"], indices[at]) for at in part]
             if messages[0].metadata.message_type == EVALUATE and query.kind != getattr(boxes[0].world.task, "evaluates", ""):
                 raise ValueError(f"a {query.kind} query is no evaluation of a model")
@@ -79,14 +84,14 @@ def make_client(homes: Homes) -> Client:
             boxes = masked_rounds.masked_boxes(boxes, query, messages[part[0]].content, extras["parties"])
             task = boxes[0].world.task
             answers = task.answer_many(boxes, [query] * len(boxes), seed=extras["seed"], parties=extras["parties"],
-                                       **brought(task, messages[part[0]].content))
+                                       **brought(task, [messages[at].content for at in part]))
             homes.log(_noted(answers, query, homes.shows_inside))
             replies += [_reply(messages[at], answer, query) for at, answer in zip(part, answers, strict=True)]
         return replies
 
     def accept(messages: Sequence[Message], contexts: Sequence[Context]) -> list[Message]:
         replies: list[Message] = []
-        for query, extras, part in _runs(messages):
+        for query, extras, part in _runs(homes, messages):
             boxes = [homes.box(extras["world"], index_of(contexts[at])) for at in part]
             rounds.bind(boxes, query, messages[part[0]].content)
             decisions = accept_many(boxes, query)
@@ -145,14 +150,16 @@ def where(error: BaseException) -> str:
     return f"{type(error).__name__}{place}"
 
 
-def _runs(messages: Sequence[Message]):
-    """Split a batch into runs that share a content: (query, extras, positions)."""
+def _runs(homes: Homes, messages: Sequence[Message]):
+    """Split a batch into runs whose homes can be asked together: (query, extras, positions)."""
     start = 0
-    for at in range(1, len(messages) + 1):
-        if at == len(messages) or messages[at].content is not messages[start].content:
-            query, extras = records.read_query(messages[start].content)
-            yield query, extras, range(start, at)
-            start = at
+    while start < len(messages):
+        query, extras = records.read_query(messages[start].content)
+        task, end = homes.world(extras["world"]).task, start + 1
+        while end < len(messages) and alike(task, messages[start].content, messages[end].content):
+            end += 1
+        yield query, extras, range(start, end)
+        start = end
 
 
 def _reply(message: Message, answer: Answer, query: SealedQuery) -> Message:

@@ -9,9 +9,11 @@ from pathlib import Path
 
 from fedenergy.box.shaping import shaped
 from fedenergy.config import Config
+from fedenergy.federation import flower_privacy
 from fedenergy.federation.campaign import Part, cell_of, declared
 from fedenergy.federation.plan import Plan, plan_from_config
-from fedenergy.federation.training import trains
+from fedenergy.federation.strategy import Folding
+from fedenergy.federation.training import replies_held, trains
 from fedenergy.privacy.epsilon import micro
 from fedenergy.privacy.trust import OPEN
 
@@ -19,6 +21,7 @@ PROBES = 2                       # homes that are loaded to time one
 DRIVER_MB, WORKER_MB = 260.0, 330.0   # resident size of a driver and of a worker with everything imported
 MESSAGE_SECONDS, FILE_SECONDS, FILES = 0.001, 0.012, 64
 ROW_BYTES, CHECKPOINT_BYTES = 700, 400
+REPLY_COPIES = 3                 # of a model in a reply: as it came, as an envelope, as the strategy gets it
 FIT_SECONDS_PER_CELL = 2.1e-7    # of rows x lags x channels x trees: fit and SHAP of a home-month at depth 4
 
 
@@ -58,13 +61,15 @@ def estimate(config: Config) -> Estimate:
             notes.append("refused: the home stops answering when the cap is reached; nothing beyond it is ever spent")
         if plan.noise == "simulation":
             notes.append('seeded noise: not private; [privacy] noise = "secure" draws from the operating system')
+        notes += [note for part in plan.parts[::len(plan.seeds)] for note in flower_privacy.planned(part)]
         population = plan.population
         unit = population.unit
         if unit != "household":
             notes.append(f"the privacy unit is one {unit}: a home behind k of them is charged k times as much")
+        models, told = _models(plan)
         return Estimate(len(population), len(cells), plan.parts[0].query.rounds, exchanges, list(cells.values()),
-                        charges, seconds, DRIVER_MB + asked / exchanges * 0.003, WORKER_MB + len(population) * 0.01,
-                        (charges * ROW_BYTES + asked * CHECKPOINT_BYTES) / 1e6, notes)
+                        charges, seconds, DRIVER_MB + asked / exchanges * 0.003 + models, WORKER_MB + len(population) * 0.01,
+                        (charges * ROW_BYTES + asked * CHECKPOINT_BYTES) / 1e6, notes + told)
 
 
 def _cells(part: Part) -> dict[str, tuple[str, int | None, int | None, bool, str]]:
@@ -84,6 +89,26 @@ def _cells(part: Part) -> dict[str, tuple[str, int | None, int | None, bool, str
 def _exchanges(part: Part) -> int:
     """In one round: strategies of a cell share one; those that train share nothing, and their models are judged."""
     return 2 * len(part.entries) if trains(part.query.kind) else len(_cells(part))
+
+
+def _models(plan: Plan) -> tuple[float, list[str]]:
+    """(MB of the models that the driver holds at a time, a line for each strategy): in training, where replies are large."""
+    most, told = 0.0, {}
+    for part in plan.parts:
+        if not trains(part.query.kind):
+            continue
+        homes = len(part.world.population)
+        model = sum(values.nbytes for values in part.world.task.first_arrays(part.world.population).values())
+        for entry in part.entries:
+            strategy = entry.build()
+            asked = max(1, int(homes * getattr(strategy, "fraction_train", 1.0)))
+            folds = isinstance(strategy, Folding)
+            held = min(asked, replies_held(model, max(1, plan.engine.workers))) if folds else asked
+            size = REPLY_COPIES * held * model / 1e6
+            most = max(most, size)
+            told[entry.label] = (f"memory: {entry.label} {'folds' if folds else 'lists'} its replies, {held:,} models of "
+                                 f"{model / 1e6:.2g} MB at a time, {size:.2g} MB with their copies in transit")
+    return most, list(told.values())
 
 
 def _trainings(plan: Plan) -> float:

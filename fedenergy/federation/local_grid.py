@@ -12,6 +12,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
 from fedenergy.federation import flower_adapter as flower
+from fedenergy.federation.mail import Mail
 from fedenergy.federation.shard import Client, Shard
 
 
@@ -41,8 +42,12 @@ class HomesGrid(Grid):
         self._waiting: dict[str, Message] = {}
 
     @abstractmethod
-    def deliver(self, messages: list[Message]) -> Iterator[Message]:
-        """Replies to the messages (each has its id), in any order, every message answered once."""
+    def deliver(self, mail: Mail, at_once: int) -> Iterator[tuple[int, Message]]:
+        """(position, reply) of every message, in any order, once each.
+
+        at_once  while the message at position p has no reply, those from p + at_once on are not sent: nobody has to hold
+                 more replies than that to hand them on in order
+        """
 
     def close(self) -> None:
         """Let go of what the grid holds."""
@@ -62,9 +67,10 @@ class HomesGrid(Grid):
         return [flower.node_id(index) for index in range(self.count)]
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
-        batch = self._numbered(messages)
-        self._waiting.update({answer.metadata.reply_to_message_id: answer for answer in self.deliver(batch)})
-        return [message.metadata.message_id for message in batch]
+        mail = self._numbered(messages)
+        self._waiting.update({answer.metadata.reply_to_message_id: answer
+                              for _, answer in self.deliver(mail, max(1, len(mail.messages)))})
+        return [message.metadata.message_id for message in mail.messages]
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         return [self._waiting.pop(name) for name in message_ids if name in self._waiting]
@@ -72,20 +78,30 @@ class HomesGrid(Grid):
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         """Replies in the order of the messages. There is no network here, so timeout is not needed and not used."""
         with collector_paused():
-            batch = self._numbered(messages)
-            answers = {answer.metadata.reply_to_message_id: answer for answer in self.deliver(batch)}
-            return [answers[message.metadata.message_id] for message in batch]
+            mail = self._numbered(messages)
+            answers: list[Message] = [None] * len(mail.messages)
+            for at, answer in self.deliver(mail, max(1, len(answers))):
+                answers[at] = answer
+            return answers
 
-    def _numbered(self, messages: Iterable[Message]) -> list[Message]:
-        batch = list(messages)
-        for message in batch:
-            index = flower.node_index(message.metadata.dst_node_id)
-            if not 0 <= index < self.count:
-                raise ValueError(f"message to node {message.metadata.dst_node_id}: this grid has nodes "
-                                 f"{flower.FIRST_NODE} to {flower.node_id(self.count - 1)}")
-            self._sent += 1
-            flower.stamp_id(message, f"m{self._sent}")
-        return batch
+    def stream(self, messages: Iterable[Message], at_once: int) -> Iterator[Message]:
+        """The replies of send_and_receive, one after the other; at most `at_once` (at least 1) of them exist at a time."""
+        if at_once < 1:
+            raise ValueError(f"at_once = {at_once}: at least one reply exists at a time")
+        mail = self._numbered(messages)
+        held: dict[int, Message] = {}
+        place = 0
+        for at, answer in self.deliver(mail, at_once):
+            held[at] = answer
+            del answer
+            while place in held:
+                yield held.pop(place)
+                place += 1
+
+    def _numbered(self, messages: Iterable[Message]) -> Mail:
+        mail = Mail.of(messages, self._sent + 1, self.count)
+        self._sent += len(mail.messages)
+        return mail
 
 
 class LocalGrid(HomesGrid):
@@ -95,5 +111,9 @@ class LocalGrid(HomesGrid):
         super().__init__(count)
         self._shard = Shard(client, count)
 
-    def deliver(self, messages: list[Message]) -> Iterator[Message]:
-        yield from self._shard.run(messages)
+    def deliver(self, mail: Mail, at_once: int) -> Iterator[tuple[int, Message]]:
+        for span in mail.spans(at_once):
+            answers = self._shard.run(mail.messages[span.start:span.stop])
+            answers.reverse()
+            for at in span:
+                yield at, answers.pop()

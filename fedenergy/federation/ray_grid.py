@@ -12,22 +12,23 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from flwr.app import Message, RecordDict
 
 from fedenergy.errors import RunFailed
 from fedenergy.federation import flower_adapter as flower
-from fedenergy.federation.local_grid import HomesGrid
+from fedenergy.federation.local_grid import HomesGrid, collector_paused
+from fedenergy.federation.mail import Batch, Mail, cut
 from fedenergy.federation.shard import Client, Shard
 
 STORE_BYTES = 512 * 1024 * 1024
 KILLS_BEFORE_QUARANTINE = 2
 IN_FLIGHT = 2
+WINDOWS = 2  # of a stream: while the first is handed on the workers are busy with the second
 PATIENCE = 15.0
 _END = object()
 
@@ -41,29 +42,13 @@ class Worker:
     def ready(self) -> int:
         return os.getpid()
 
-    def run(self, content: RecordDict, kind: str, group: str,
-            items: list[tuple[str, int]]) -> list[tuple[str, RecordDict | int]]:
-        """Answers to one broadcast content for many nodes: (message id, content or error code)."""
-        messages = [flower.received(content, name, node, kind, group) for name, node in items]
-        return [(message.metadata.message_id, answer.content if answer.has_content() else answer.error.code)
-                for message, answer in zip(messages, self._shard.run(messages), strict=True)]
-
-
-@dataclass
-class Batch:
-    """Messages of one worker that share a content; kills counts the workers that died while it was in flight."""
-
-    worker: int
-    content: object
-    kind: str
-    group: str
-    messages: list[Message]
-    kills: int = 0
-
-    def halves(self) -> list[Batch]:
-        middle = len(self.messages) // 2
-        return [Batch(self.worker, self.content, self.kind, self.group, part, self.kills)
-                for part in (self.messages[:middle], self.messages[middle:])]
+    def run(self, content: RecordDict, kind: str, group: str, numbers: list[int], homes: list[int]) -> list[Any]:
+        """Answers to one broadcast content for many homes, in order: the parts of a content, or an error code."""
+        with collector_paused():  # a context per home lives here: walking them takes longer than answering
+            messages = [flower.received(content, f"m{number}", flower.node_id(home), kind, group)
+                        for number, home in zip(numbers, homes, strict=True)]
+            return [flower.parts_of(answer.content) if answer.has_content() else answer.error.code
+                    for answer in self._shard.run(messages)]
 
 
 @contextmanager
@@ -166,6 +151,7 @@ class RayGrid(HomesGrid):
     worker twice while alone in a batch is quarantined (`quarantined` holds its index): its answer is an error.
     Where a cluster has no room for a replacement within PATIENCE seconds (its machine is gone), the homes of the dead
     worker move in with those of a living one (`moved` counts it).
+    What messages bring is put into Ray's store once for all that bring the same object (`puts` counts it).
     """
 
     def __init__(self, factory: Callable[[], Client], count: int, placement: Callable[[int], int], *,
@@ -175,6 +161,7 @@ class RayGrid(HomesGrid):
             raise ValueError(f"engine.workers = {workers}, engine.batch = {batch}: both must be at least 1 "
                              "(workers = 0 means this process: LocalGrid)")
         self.workers, self.batch, self.quarantined, self.replaced, self.moved = workers, batch, set(), 0, 0
+        self.puts = 0
         self._elsewhere = bool(address)
         self._buckets = [placement(index) for index in range(count)]
         self._session = ray_session(workers, address)
@@ -198,81 +185,83 @@ class RayGrid(HomesGrid):
             session, self._session = self._session, None
             session.__exit__(None, None, None)
 
-    def deliver(self, messages: list[Message]) -> Iterator[Message]:
-        by_id = {message.metadata.message_id: message for message in messages}
-        queues = [deque() for _ in range(self.workers)]
-        for batch in self._batches(messages):
-            queues[batch.worker].append(batch)
+    def deliver(self, mail: Mail, at_once: int) -> Iterator[tuple[int, Message]]:
+        window = at_once if at_once >= len(mail.messages) else max(1, at_once // WINDOWS)
+        spans = deque(enumerate(mail.spans(window)))
+        unanswered: dict[int, int] = {}  # window -> messages without a reply
+        queues: list[deque[Batch]] = [deque() for _ in range(self.workers)]
         flying: dict[object, Batch] = {}
-        while any(queues) or flying:
-            self._launch(queues, flying)
-            if not flying:
-                continue
-            done, _ = self._ray.wait(list(flying), num_returns=1)
-            batch = flying.pop(done[0])
-            try:
-                answers = self._ray.get(done[0])
-            except self._ray.exceptions.RayActorError:
-                dead = self._actors[batch.worker]
-                lost = [batch,
-                        *(flying.pop(ref) for ref in [r for r, b in flying.items() if self._actors[b.worker] is dead])]
-                self._replace(dead)
-                for again in lost:
-                    queues[again.worker].extendleft(reversed(self._after_death(again)))
-                continue
-            for name, content in answers:
-                yield flower.reply(by_id[name], content)
-        for message in messages:
-            if flower.node_index(message.metadata.dst_node_id) in self.quarantined:
-                yield flower.reply(message, flower.NODE_UNAVAILABLE)
+        broadcast: dict[int, object] = {}
+        while spans or unanswered:
+            while spans and spans[0][0] < min(unanswered, default=spans[0][0]) + WINDOWS:
+                number, span = spans.popleft()
+                unanswered[number] = len(span)
+                for batch in cut(mail, span, self._buckets, self.workers, self.batch):
+                    queues[batch.worker].append(batch)
+            positions, answers = self._launch(mail, queues, flying, broadcast)
+            if not positions:
+                positions, answers = self._land(mail, queues, flying)
+            answers.reverse()
+            for at in positions:  # popped, so that an answer is let go when its reply is
+                content = answers.pop()
+                yield at, flower.reply(mail.messages[at],
+                                       content if isinstance(content, int) else flower.content_from(content))
+            for number, count in Counter(at // window for at in positions).items():
+                unanswered[number] -= count
+                if not unanswered[number]:
+                    del unanswered[number]
 
-    def _launch(self, queues: list[deque], flying: dict[object, Batch]) -> None:
+    def _land(self, mail: Mail, queues: list[deque], flying: dict) -> tuple[list[int], list]:
+        """Positions and answers of a batch that is done; none where a worker died, whose batches are queued again."""
+        done, _ = self._ray.wait(list(flying), num_returns=1)
+        batch = flying.pop(done[0])
+        try:
+            return batch.positions, self._ray.get(done[0])
+        except self._ray.exceptions.RayActorError:
+            dead = self._actors[batch.worker]
+            lost = [batch,
+                    *(flying.pop(ref) for ref in [r for r, b in flying.items() if self._actors[b.worker] is dead])]
+            self._replace(dead)
+            for again in lost:
+                queues[again.worker].extendleft(reversed(self._after_death(mail, again)))
+            return [], []
+
+    def _launch(self, mail: Mail, queues: list[deque], flying: dict,
+                broadcast: dict[int, object]) -> tuple[list[int], list]:
+        """Send what the workers can take; positions and answers of quarantined homes, which nobody asks."""
+        nobody: list[int] = []
         for worker, queue in enumerate(queues):
             mine = [batch for batch in flying.values() if self._actors[batch.worker] is self._actors[worker]]
             while queue and len(mine) < IN_FLIGHT and not any(batch.kills for batch in mine):
                 if queue[0].kills and mine:
                     break  # a suspect flies alone, so that nobody else is blamed for a death
                 batch = queue.popleft()
-                batch.messages = [m for m in batch.messages
-                                  if flower.node_index(m.metadata.dst_node_id) not in self.quarantined]
-                if not batch.messages:
+                if self.quarantined:
+                    nobody += [at for at in batch.positions if mail.homes[at] in self.quarantined]
+                    batch.positions = [at for at in batch.positions if mail.homes[at] not in self.quarantined]
+                if not batch.positions:
                     continue
-                items = [(m.metadata.message_id, m.metadata.dst_node_id) for m in batch.messages]
-                flying[self._actors[worker].run.remote(batch.content, batch.kind, batch.group, items)] = batch
+                content, kind, group = mail.kinds[batch.form]
+                if id(content) not in broadcast:
+                    broadcast[id(content)] = self._ray.put(content)
+                    self.puts += 1
+                flying[self._actors[worker].run.remote(
+                    broadcast[id(content)], kind, group, [mail.first + at for at in batch.positions],
+                    [mail.homes[at] for at in batch.positions])] = batch
                 mine.append(batch)
+        return nobody, [flower.NODE_UNAVAILABLE] * len(nobody)
 
-    def _after_death(self, batch: Batch) -> list[Batch]:
+    def _after_death(self, mail: Mail, batch: Batch) -> list[Batch]:
+        """What is queued again."""
         batch.kills += 1
-        if len(batch.messages) == 1 and batch.kills > KILLS_BEFORE_QUARANTINE:
-            self.quarantined.add(flower.node_index(batch.messages[0].metadata.dst_node_id))
-            return []
-        if len(batch.messages) > 1 and batch.kills >= KILLS_BEFORE_QUARANTINE:
+        if len(batch.positions) == 1 and batch.kills > KILLS_BEFORE_QUARANTINE:
+            self.quarantined.add(mail.homes[batch.positions[0]])  # not sent again: _launch answers for it
+        if len(batch.positions) > 1 and batch.kills >= KILLS_BEFORE_QUARANTINE:
             halves = batch.halves()
             for half in halves:
-                half.kills = 1 if len(half.messages) == 1 else batch.kills - 1
+                half.kills = 1 if len(half.positions) == 1 else batch.kills - 1
             return halves
         return [batch]
-
-    def _batches(self, messages: list[Message]) -> Iterator[Batch]:
-        shared: dict[int, object] = {}
-        groups: dict[tuple, list[Message]] = {}
-        for message in messages:
-            content = message.content
-            if id(content) not in shared:
-                shared[id(content)] = self._ray.put(content)
-            bucket = self._buckets[flower.node_index(message.metadata.dst_node_id)]
-            key = (id(content), message.metadata.message_type, message.metadata.group_id, bucket)
-            groups.setdefault(key, []).append(message)
-        open_batches: dict[tuple, Batch] = {}
-        for key in sorted(groups, key=lambda k: k[1:]):
-            content, kind, group, bucket = key
-            worker = bucket % self.workers
-            at = (content, kind, group, worker)
-            batch = open_batches.setdefault(at, Batch(worker, shared[content], kind, group, []))
-            batch.messages.extend(groups[key])
-            if len(batch.messages) >= self.batch:
-                yield open_batches.pop(at)
-        yield from open_batches.values()
 
     def _spawn(self):
         return self._actor.remote(self._factory, self.count)

@@ -22,6 +22,7 @@ from fedenergy.box.ledger_mark import HEADS, heads_of, mark_text
 from fedenergy.box.policy import REFUSE, Public, policy_name
 from fedenergy.box.shaping import leaks, shaped
 from fedenergy.box.world import World
+from fedenergy.federation import flower_privacy
 from fedenergy.federation.campaign import Part, State, declared, write_durably
 from fedenergy.federation.cloud import Tier, cloud
 from fedenergy.federation.plan import Plan
@@ -164,7 +165,7 @@ def _summary(plan: Plan, states: Sequence[State], ledger: Ledger, seconds: float
         "zone_answers": [answer for state in states for answer in state.answers],
         "expected": _expected(plan, states), "inside_view": _inside_view(plan),
         "quality": _quality(population) if plan.oracle else [],
-        "notes": _notes(plan)}
+        "notes": _notes(plan, states)}
 
 
 def _signed(world: World, ledger: Ledger) -> dict[str, Any]:
@@ -206,7 +207,7 @@ def _quality(population: Population) -> list[dict[str, Any]]:
             for row in quality_table(population)]
 
 
-def _notes(plan: Plan) -> list[str]:
+def _notes(plan: Plan, states: Sequence[State]) -> list[str]:
     """What a reader must know beside the numbers."""
     population = plan.parts[0].world.population
     notes = [f"{name} was left out: {reason}" for name, reason in sorted(getattr(population, "excluded", {}).items())]
@@ -219,6 +220,7 @@ def _notes(plan: Plan) -> list[str]:
     if trains(plan.parts[0].query.kind):
         notes.insert(0, "Not private: homes send models as they trained them (trust open, epsilon infinite), which tell "
                         "about the readings behind them.")
+        notes[1:1] = flower_privacy.statements(plan, states)
     policies = {policy_name(part.world.policy): part for part in plan.parts}
     notes += [f"No guarantee: {name} sets the noise by the true answer. The epsilon shown for it bounds nothing."
               for name, part in sorted(policies.items()) if leaks(part.world.policy)]

@@ -42,7 +42,9 @@ class Shard:
         handler = self._client.batch.get(messages[0].metadata.message_type) if messages else None
         if handler is not None and len({message.metadata.message_type for message in messages}) == 1:
             try:
-                return list(handler(messages, contexts))
+                answers = list(handler(messages, contexts))
+                if len(answers) == len(messages):
+                    return answers
             except Exception:
                 if len(messages) > 1:  # find the node at fault: everyone else's answer must not depend on it
                     return [self.run([message])[0] for message in messages]

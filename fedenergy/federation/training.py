@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.serverapp.strategy import Strategy
 
 from fedenergy.box.query import QUERY_CLASSES, UPDATE, SealedQuery
 from fedenergy.errors import ConfigError, RunFailed
 from fedenergy.federation import flower_adapter as flower
-from fedenergy.federation import records
+from fedenergy.federation import flower_privacy, records
 from fedenergy.federation.freeze import dump_arrays, load_arrays
+from fedenergy.federation.strategy import Folding
 from fedenergy.federation.trust_grid import Exchange, TrustGrid
 from fedenergy.federation.update_records import model_digest
 from fedenergy.privacy.mechanisms import NoiseGrid
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from fedenergy.federation.campaign import Campaign, Entry
 
 CLUSTER, LOSS = "cluster", "train_loss"
+HELD, HELD_BYTES, SPARE = 2_048, 64 * 2**20, 8  # replies of a strategy that folds
 
 
 def trains(kind: str) -> bool:
@@ -70,26 +73,47 @@ class Training:
             with self._seeded(self.cell, index, "configure"), campaign.blame(entry, index):
                 messages = list(strategy.configure_train(index + 1, arrays.copy(), ConfigRecord(), grid) or ())
             told.append(model_digest(messages))
-            replies = grid.send_and_receive(messages)
+            said = Said()
+            gather = self._fold if isinstance(strategy, Folding) else self._list
+            aggregate = gather(strategy, entry, index, grid, messages, said)
             campaign.check_failures(grid, entry, index)
-            losses = _numbers(replies, LOSS)
-            clusters = _numbers(replies, CLUSTER)
+            noted = flower_privacy.before(strategy)
             with self._seeded(self.cell, index, "aggregate"), campaign.blame(entry, index), flower.frozen_gc():
-                result, _ = strategy.aggregate_train(index + 1, replies) if replies else (None, None)
+                result = aggregate() if grid.answered else None
                 if result is not None:
                     self.task.check_arrays({name: array.numpy() for name, array in result.items()}, self.population)
             if result is not None:
                 arrays = result
             values = {"answers": len(grid.answered), "refusals": grid.refused, "failures": grid.failed}
-            if losses:
-                values[LOSS] = math.fsum(losses) / len(losses)
+            if result is not None:
+                values |= flower_privacy.after(noted, len(grid.answered))
+            if said.losses:
+                values[LOSS] = math.fsum(said.losses) / len(said.losses)
             values |= self._evaluated(exchange, strategy, entry, index, window, arrays)
-        values |= {f"cluster_{k}": clusters.count(k) for k in sorted(set(clusters))}
+        values |= {f"cluster_{k}": said.clusters.count(k) for k in sorted(set(said.clusters))}
         campaign.state.arrays[entry.label] = dump_arrays(arrays)
         key = [self.cell, self.population.name, entry.label, self.part.policy, OPEN, float("inf"), 0.0, self.part.seed,
                index + 1]
         campaign.state.rows += [[*key, metric, float(value)] for metric, value in values.items()]
         advance(1, failures=grid.failed, refusals=grid.refused, epsilon_max=None)
+
+    def _list(self, strategy: Strategy, entry: Entry, index: int, grid: TrustGrid, messages: Sequence[Message],
+              said: Said) -> Callable[[], ArrayRecord | None]:
+        """Ask for the list of all replies; how to aggregate them."""
+        replies = grid.send_and_receive(messages)
+        for reply in replies:  # before the strategy, which may empty them
+            said.note(reply)
+        return lambda: strategy.aggregate_train(index + 1, replies)[0]
+
+    def _fold(self, strategy: Folding, entry: Entry, index: int, grid: TrustGrid, messages: Sequence[Message],
+              said: Said) -> Callable[[], ArrayRecord | None]:
+        """Give the strategy each reply as it comes, and let go of it; how to end."""
+        state = None
+        for reply in grid.stream(messages, at_once(messages, self.campaign.grid)):
+            said.note(reply)
+            with self.campaign.blame(entry, index):
+                state = strategy.fold(state, reply)
+        return lambda: strategy.folded(index + 1, state)[0]
 
     def _grid(self, exchange: Exchange, kind: str, entry: Entry, index: int, window: Any) -> tuple[TrustGrid, list[str]]:
         """The strategy's grid, and where the digest of its messages is to be put before they are sent."""
@@ -140,10 +164,34 @@ def _record(arrays: dict[str, Any]) -> ArrayRecord:
     return ArrayRecord({name: Array(values) for name, values in arrays.items()})
 
 
-def _numbers(replies: Sequence[Message], name: str) -> list[float]:
-    """That metric of every reply that has it; read before the strategy, which may empty its replies."""
-    found = [reply.content[records.METRICS].get(name) for reply in replies]
-    return [value for value in found if value is not None]
+@dataclass
+class Said:
+    """What the homes say beside their models, where they say it."""
+
+    losses: list[float] = field(default_factory=list)
+    clusters: list[float] = field(default_factory=list)
+
+    def note(self, reply: Message) -> None:
+        for name, found in ((LOSS, self.losses), (CLUSTER, self.clusters)):
+            value = reply.content[records.METRICS].get(name)
+            if value is not None:
+                found.append(value)
+
+
+def at_once(messages: Sequence[Message], grid: Any) -> int:
+    """How many replies of a strategy that folds may exist at a time: each as large as what was sent."""
+    arrays = messages[0].content.array_records.values() if messages else ()
+    return replies_held(sum(len(array.data) for record in arrays for array in record.values()),
+                        getattr(grid, "workers", 1))
+
+
+def replies_held(model_bytes: int, workers: int) -> int:
+    """As many as keep the workers busy, and more where models are small: HELD_BYTES of them, at most HELD.
+
+    >>> replies_held(100 * 2**20, workers=4), replies_held(2**20, workers=4), replies_held(100, workers=4)
+    (12, 64, 2048)
+    """
+    return max(workers + SPARE, min(HELD, HELD_BYTES // max(1, model_bytes)))
 
 
 def _only_arrays(message: Message) -> Message:

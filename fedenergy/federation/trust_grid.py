@@ -7,7 +7,7 @@ trust mode allows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -112,6 +112,19 @@ class Exchange:
         return Asked({name: item for name, item in sorted(found.items()) if isinstance(item, Envelope)},
                      words["refused"], words["failed"])
 
+    def one_by_one(self, query: SealedQuery, messages: Sequence[Message],
+                   at_once: int) -> Iterator[tuple[str, Message, Envelope | str]]:
+        """(household, message, envelope or word) in household order; no answer is remembered.
+
+        at_once  replies that exist at a time, where the grid can stream them
+        """
+        named = sorted(zip(self.names(messages), messages, strict=True), key=lambda one: one[0])
+        outgoing = self._sealed(query, [message for _, message in named], 0)
+        stream = getattr(self.grid, "stream", None)
+        replies = stream(outgoing, at_once) if stream else self._exchanged(outgoing)
+        for (name, message), reply in zip(named, replies, strict=True):
+            yield name, message, self._read(query, name, reply)
+
     def accepting(self, query: SealedQuery, messages: Sequence[Message]) -> tuple[list[Message], int, int]:
         """First phase of a sum: the messages of the homes that will take part; refusals; failures."""
         replies = self.send(query, messages, 0, kind=f"query.{ACCEPT}")
@@ -157,8 +170,9 @@ class Exchange:
 
     def send(self, query: SealedQuery, messages: Sequence[Message], parties: int, kind: str = "") -> list[Message]:
         """A reply for each message, in order: an error where none came. kind: another message type."""
-        if not messages:
-            return []
+        return self._exchanged(self._sealed(query, messages, parties, kind)) if messages else []
+
+    def _sealed(self, query: SealedQuery, messages: Sequence[Message], parties: int, kind: str = "") -> list[Message]:
         record = records.query_record(query, world=self.number, seed=self.seed, parties=parties)
         sealed: dict[int, RecordDict] = {}
         outgoing = []
@@ -168,6 +182,9 @@ class Exchange:
                 sealed[id(content)] = RecordDict({**content, records.QUERY: record})
             outgoing.append(flower.instruction(sealed[id(content)], message.metadata.dst_node_id,
                                                kind or message.metadata.message_type, message.metadata.group_id))
+        return outgoing
+
+    def _exchanged(self, outgoing: Sequence[Message]) -> list[Message]:
         answers = {reply.metadata.src_node_id: reply for reply in self.grid.send_and_receive(outgoing)}
         missing = flower.NODE_UNAVAILABLE
         return [answers.get(message.metadata.dst_node_id) or flower.reply(message, missing) for message in outgoing]
@@ -256,15 +273,9 @@ class TrustGrid(RoundGrid):
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         batch = list(messages)
-        nodes = [message.metadata.dst_node_id for message in batch]
-        if len(set(nodes)) != len(nodes):
-            raise ValueError("a strategy sent two messages to one home in one round: ask each home once")
         if not batch:
             return []
-        ids = self._exchange.world.population.ids
-        self.query = query = self._seal([ids[flower.node_index(node)] for node in nodes])
-        self.asked += len(batch)
-        self.asked_indices = [flower.node_index(node) for node in nodes]
+        query = self._asking(batch)
         if self._trust in (SUM, CURATOR):
             return self._zone(query, batch)
         willing = self._exchange.offers.willing(query, batch)
@@ -273,8 +284,37 @@ class TrustGrid(RoundGrid):
         if self._trust == LOCAL and asked.envelopes:
             self._exchange.publish(query, [one.values for one in asked.envelopes.values()],
                                    [one.epsilon_micro for one in asked.envelopes.values()])
-        by_name = {ids[flower.node_index(node)]: message for node, message in zip(nodes, batch, strict=True)}
+        by_name = dict(zip(self._exchange.names(batch), batch, strict=True))
         return [flower.reply(by_name[name], encode(envelope)) for name, envelope in asked.envelopes.items()]
+
+    def stream(self, messages: Iterable[Message], at_once: int) -> Iterator[Message]:
+        """The replies of send_and_receive under trust open, one after the other: about `at_once` of them exist at a time."""
+        batch = list(messages)
+        if self._trust != OPEN:
+            raise ValueError(f"under trust {self._trust} the envelopes of a round are kept together: use send_and_receive")
+        if not batch:
+            return
+        query = self._asking(batch)
+        willing = self._exchange.offers.willing(query, batch)
+        answered: list[str] = []
+        words: Counter = Counter()
+        for name, message, found in self._exchange.one_by_one(query, willing.messages, at_once):
+            if isinstance(found, Envelope):
+                answered.append(name)
+                yield flower.reply(message, encode(found))
+            else:
+                words[found] += 1
+        self._count(tuple(answered), willing.refused + words["refused"], willing.failed + words["failed"])
+
+    def _asking(self, batch: Sequence[Message]) -> SealedQuery:
+        """Seal the question that this batch asks, and note whom."""
+        nodes = [message.metadata.dst_node_id for message in batch]
+        if len(set(nodes)) != len(nodes):
+            raise ValueError("a strategy sent two messages to one home in one round: ask each home once")
+        self.query = self._seal(self._exchange.names(batch))
+        self.asked += len(batch)
+        self.asked_indices = [flower.node_index(node) for node in nodes]
+        return self.query
 
     def _count(self, answered: tuple[str, ...], refused: int, failed: int) -> None:
         self.answered, self.refused, self.failed = answered, refused, failed

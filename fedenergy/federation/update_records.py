@@ -6,7 +6,7 @@ Stock Flower strategies read exactly that. Homes weigh the same: a count of read
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,8 +31,7 @@ def encode_update(update: Update) -> RecordDict:
         records.METRICS: MetricRecord({"num-examples": 1, **update.metrics}),
         records.ENVELOPE: ConfigRecord({"household": update.household, "query_id": update.query_id})})
     if update.arrays:
-        content[records.ARRAYS] = ArrayRecord({name: Array(np.ascontiguousarray(value))
-                                               for name, value in update.arrays.items()})
+        content[records.ARRAYS] = records.array_record(update.arrays)
     return content
 
 
@@ -92,13 +91,32 @@ def _content_digest(content: RecordDict) -> bytes:
     return state.digest()
 
 
-def brought(task: Any, content: RecordDict) -> Mapping[str, Any]:
-    """What a message brings for tasks that read it: arrays, as numpy, and the strategy's config."""
+def brought(task: Any, contents: Sequence[RecordDict]) -> Mapping[str, Any]:
+    """What messages bring for tasks that read it: arrays, as numpy, and the strategy's config.
+
+    contents  of the homes that are asked together. Where they differ, which a task must allow (`reads_each`), arrays is a
+              list: of each home its own; their configs do not differ (see alike)
+    """
     if not getattr(task, "reads_arrays", False):
         return {}
     found: dict[str, Any] = {}
-    for record in content.array_records.values():
-        found.setdefault("arrays", {name: array.numpy() for name, array in record.items()})
+    if any(content is not contents[0] for content in contents):
+        found["arrays"] = [_arrays(content) for content in contents]
+    elif contents[0].array_records:
+        found["arrays"] = _arrays(contents[0])
     if getattr(task, "reads_config", False):
-        found["config"] = dict(content.config_records.get("config", {}))
+        found["config"] = dict(contents[0].config_records.get("config", {}))
     return found
+
+
+def alike(task: Any, one: RecordDict, other: RecordDict) -> bool:
+    """Whether homes that got these two contents can be asked together: they ask the same, and only the arrays may differ."""
+    if one is other:
+        return True
+    return bool(getattr(task, "reads_each", False)) and list(one) == list(other) and all(
+        one[name] == other[name] for name in one.config_records)
+
+
+def _arrays(content: RecordDict) -> dict[str, np.ndarray]:
+    record = next(iter(content.array_records.values()), {})
+    return {name: records.loaded(array) for name, array in record.items()}

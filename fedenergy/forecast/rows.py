@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -51,8 +52,12 @@ class Plan:
 
 def plan_of(population: Population, lags: Sequence[float], test_days: int) -> Plan:
     """The plan; ValueError where the record is too short for its lags, a day of training and the test days."""
-    minutes = population.step_minutes
-    steps, back = population.steps, lag_steps(lags, minutes)
+    return _plan(tuple(lags), test_days, population.steps, population.step_minutes)
+
+
+@lru_cache(maxsize=64)
+def _plan(lags: tuple[float, ...], test_days: int, steps: int, minutes: int) -> Plan:
+    back = lag_steps(lags, minutes)
     split = steps - test_days * (MINUTES_PER_DAY // minutes)
     if split - max(back) < LEAST_ROWS:
         raise ValueError(f"records of {steps} steps hold no {LEAST_ROWS} rows of training between the longest lag of "

@@ -42,6 +42,17 @@ MAX_CACHED = 4_000
 _cache: OrderedDict[tuple, Rows] = OrderedDict()  # of this process's homes; never serialised
 
 
+Arrays = Mapping[str, np.ndarray]
+
+
+class Sent(NamedTuple):
+    """The arrays of a message: models to choose from, whether they came as a stack, and what is added to the gradients."""
+
+    models: tuple[Arrays, ...]
+    several: bool
+    control: Arrays | None
+
+
 class RoundWindow(NamedTuple):
     """rows: steps [first, last) that are read; blocks: days [first, last), since 1970 where the population has a start."""
 
@@ -119,7 +130,7 @@ class Forecast:
 
     kinds = (TRAIN, EVALUATE)
     trains, evaluates = TRAIN, EVALUATE
-    reads_arrays = reads_config = True
+    reads_arrays = reads_config = reads_each = True
     unit = "kWh"
     clip = 1.0   # of nothing: under trust open no update is clipped
 
@@ -180,51 +191,61 @@ class Forecast:
         return {"use": "fedenergy:Forecast", **asdict(self)}
 
     def seconds(self, population: Population) -> float:
-        """Of one home and round, a guess: the steps of a padded chunk, and the loss over the rows."""
-        return 1.5e-4 * self.local_steps + 2e-7 * population.steps * self.hidden
+        """Of one home and round, a guess: its steps, and the loss and errors over its rows."""
+        return 6e-7 * self.local_steps * self.batch + 1e-8 * population.steps * self.hidden
 
     # ---- in the box
 
     def answer_many(self, boxes: Sequence[Box], queries: Sequence[SealedQuery], *, seed: int, parties: int = 0,
-                    arrays: Mapping[str, np.ndarray] | None = None,
+                    arrays: Arrays | Sequence[Arrays] | None = None,
                     config: Mapping[str, Any] | None = None) -> list[Answer]:
-        """One answer per box: its update, or its errors."""
-        return answer_updates(boxes, queries, partial(self._computed, arrays=arrays or {}, config=config or {}, seed=seed))
+        """One answer per box: its update, or its errors. arrays: of all boxes, or a list, of each its own."""
+        own = arrays if isinstance(arrays, Sequence) else [arrays or {}] * len(boxes)
+        by_home = {box.id: mine for box, mine in zip(boxes, own, strict=True)}
+        return answer_updates(boxes, queries, partial(self._computed, by_home=by_home, config=config or {}, seed=seed))
 
-    def _computed(self, boxes: Sequence[Box], queries: Sequence[SealedQuery], arrays: Mapping[str, np.ndarray],
+    def _computed(self, boxes: Sequence[Box], queries: Sequence[SealedQuery], by_home: Mapping[str, Arrays],
                   config: Mapping[str, Any], seed: int) -> list[Computed]:
         population, query = boxes[0].world.population, queries[0]
-        models = self._models({name: values for name, values in arrays.items() if not name.startswith(CONTROL)}, population)
+        read = {id(arrays): arrays for arrays in by_home.values()}  # most strategies send the same to all
+        sent = {key: self._sent(arrays, population) for key, arrays in read.items()}
+        brought = [sent[id(by_home[box.id])] for box in boxes]
         rows = [kept_rows(box, self.lags, self.test_days, self.scale_kwh) for box in boxes]
-        losses = [[net.mean_square(model, one.x, one.y) for model in models] for one in rows]
+        training = query.kind != EVALUATE
+        losses = [[net.mean_square(model, one.x, one.y) for model in mine.models]
+                  if training or len(mine.models) > 1 else [0.0] for mine, one in zip(brought, rows, strict=True)]
         best = [int(np.argmin(several)) for several in losses]
-        chosen = [{CLUSTER: at} if len(models) > 1 or _stacked(arrays, self.shapes(population)) else {} for at in best]
-        if query.kind == EVALUATE:
-            return [Computed({}, {**self._errors(models[at], one), **more})
-                    for at, one, more in zip(best, rows, chosen, strict=True)]
-        control = {name.removeprefix(CONTROL): np.asarray(values, np.float64)
-                   for name, values in arrays.items() if name.startswith(CONTROL)} or None
-        if control is not None:
-            self.check_arrays(control, population)
+        models = [mine.models[at] for mine, at in zip(brought, best, strict=True)]
+        chosen = [{CLUSTER: at} if mine.several else {} for mine, at in zip(brought, best, strict=True)]
+        if not training:
+            return [Computed({}, {**self._errors(model, one), **more})
+                    for model, one, more in zip(models, rows, chosen, strict=True)]
         able = [at for at, one in enumerate(rows) if len(one.y)]
-        locals_ = [net.Local(models[best[at]], *self._batches(boxes[at], rows[at], query, seed), control) for at in able]
+        locals_ = [net.Local(models[at], *self._batches(boxes[at], rows[at], query, seed), brought[at].control)
+                   for at in able]
         trained = dict(zip(able, net.train_many(locals_, self.rate, _number(config, PROXIMAL_MU)), strict=True))
         found = []
-        for at, more in enumerate(chosen):
-            sent = models[best[at]]
-            after = trained.get(at, dict(sent))
+        for at, (model, more) in enumerate(zip(models, chosen, strict=True)):
+            after = trained.get(at, dict(model))
             metrics = {LOSS: losses[at][best[at]], STEP: self.local_steps * self.rate, **more}
             if CLIPPING_NORM in config:
-                after, metrics[NORM_BIT] = clipped_update(sent, after, config[CLIPPING_NORM])
+                after, metrics[NORM_BIT] = clipped_update(model, after, config[CLIPPING_NORM])
             found.append(Computed({name: after[name] for name in net.NAMES}, metrics))
         return found
 
-    def _models(self, arrays: Mapping[str, np.ndarray], population: Population) -> list[dict[str, np.ndarray]]:
-        self.check_arrays(arrays, population)
-        arrays = {name: np.asarray(arrays[name], np.float64) for name in net.NAMES}
-        if not _stacked(arrays, self.shapes(population)):
-            return [arrays]
-        return [{name: np.ascontiguousarray(arrays[name][k]) for name in net.NAMES} for k in range(len(arrays[net.LEVEL]))]
+    def _sent(self, arrays: Arrays, population: Population) -> Sent:
+        """ValueError unless arrays are one or more models and, perhaps, a correction of one."""
+        given = {name: values for name, values in arrays.items() if not name.startswith(CONTROL)}
+        control = {name.removeprefix(CONTROL): np.asarray(values, np.float64)
+                   for name, values in arrays.items() if name.startswith(CONTROL)} or None
+        for one in (given, control):
+            if one is not None:
+                self.check_arrays(one, population)
+        models = {name: np.asarray(given[name], np.float64) for name in net.NAMES}
+        if models[net.LEVEL].ndim == len(self.shapes(population)[net.LEVEL]):
+            return Sent((models,), False, control)
+        stack = range(len(models[net.LEVEL]))
+        return Sent(tuple({name: np.ascontiguousarray(models[name][k]) for name in net.NAMES} for k in stack), True, control)
 
     def _batches(self, box: Box, rows: Rows, query: SealedQuery, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """(K, B, F) and (K, B): drawn by home and round, the same for every strategy."""
@@ -243,10 +264,6 @@ def errors_of(predicted: np.ndarray, rows: Rows) -> dict[str, float]:
         return dict.fromkeys(ERRORS, 0.0) | {TESTED: 0}
     values = (np.mean(off**2), np.mean(np.abs(off)), np.mean(still**2), np.mean(np.abs(still)))
     return {name: float(value) for name, value in zip(ERRORS, values, strict=True)} | {TESTED: 1}
-
-
-def _stacked(arrays: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    return arrays[net.LEVEL].ndim > len(shapes[net.LEVEL])
 
 
 def _number(config: Mapping[str, Any], name: str) -> float:

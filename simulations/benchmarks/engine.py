@@ -53,8 +53,9 @@ def spread(values: Iterable[float]) -> dict[str, float]:
 def against_stock(nodes: int, repeats: int, megabytes: float = 0.0) -> dict[str, Any]:
     """Rounds of ours and of Flower's simulation over the same number of nodes."""
     part = {"nodes": nodes, "repeats": repeats, "megabytes": megabytes, "workers": WORKERS}
-    theirs, ours = child("stock", part)["seconds"], child("rounds", part)["seconds"]
-    return {"nodes": nodes, "megabytes": megabytes, "ours_s": spread(ours), "stock_s": spread(theirs),
+    theirs, found = child("stock", part)["seconds"], child("rounds", part)
+    ours = found["seconds"]
+    return {"nodes": nodes, "megabytes": megabytes, "ours_s": spread(ours), "stock_s": spread(theirs), "puts": found["puts"],
             "ratio": spread(two / one for one, two in zip(sorted(ours), sorted(theirs)))}
 
 
@@ -65,9 +66,22 @@ def noop(quick: bool) -> dict[str, Any]:
     sizes = (500, 2_000) if quick else (500, 1_000, 2_000, 10_000, 100_000)
     found["ours"] = [{"nodes": nodes, "seconds": spread(child("rounds", {"nodes": nodes, "repeats": repeats,
                                                                         "workers": WORKERS})["seconds"])} for nodes in sizes]
-    per_home = {one["nodes"]: one["seconds"]["median"] / one["nodes"] for one in found["ours"]}
-    found["linear"] = per_home[max(per_home)] / per_home[min(per_home, key=lambda n: abs(n - 1_000))]
+    few, many = min(sizes, key=lambda n: abs(n - 1_000)), max(sizes)
+    pairs = [(per_home(few, 2 * many), per_home(many, 2 * many)) for _ in range(repeats)]
+    found["linear"] = {"few": few, "many": many} | {
+        name: spread(two[name] / one[name] for one, two in pairs) for name in ("seconds", "processor_s")} | {
+        f"us_{label}": {name: spread(1e6 * pair[at][name] for pair in pairs) for name in ("seconds", "processor_s")}
+        for at, label in enumerate(("few", "many"))}
     return found
+
+
+def per_home(nodes: int, messages: int) -> dict[str, float]:
+    """Seconds and processor seconds per message of no-op rounds over that many nodes.
+
+    On a busy machine compare the processor's: short rounds get their turn sooner than long ones.
+    """
+    found = child("rounds", {"nodes": nodes, "repeats": max(1, messages // nodes), "workers": WORKERS})
+    return {"seconds": sum(found["seconds"]) / len(found["seconds"]) / nodes, "processor_s": found["processor_s"] / nodes}
 
 
 def broadcast(quick: bool) -> dict[str, Any]:
@@ -77,10 +91,11 @@ def broadcast(quick: bool) -> dict[str, Any]:
 
 def explain(quick: bool) -> dict[str, Any]:
     """A round of fit, SHAP, noise and ledger against a loop that only fits and explains, on as many processes."""
-    found = child("explain", {"nodes": 20 if quick else 200, "repeats": 3, "workers": WORKERS})
-    over = [one / two - 1 for one, two in zip(found["ours_s"], found["bare_s"])]
-    return {"homes": 20 if quick else 200, "ours_s": spread(found["ours_s"]), "bare_s": spread(found["bare_s"]),
-            "overhead": spread(over)}
+    homes = 20 if quick else 400
+    found = child("explain", {"nodes": homes, "repeats": 3, "workers": WORKERS})
+    over = {f"overhead{kind}": spread(one / two - 1 for one, two in zip(found[f"ours{kind}_s"], found[f"bare{kind}_s"]))
+            for kind in ("", "_processor")}
+    return {"homes": homes} | {name: spread(values) for name, values in found.items()} | over
 
 
 def census(quick: bool) -> dict[str, Any]:
@@ -144,19 +159,22 @@ def printed(found: dict[str, Any]) -> list[str]:
     lines = []
     for part in ("noop", "broadcast"):
         lines += [f"{part}, {row['nodes']:,} nodes, {row['megabytes']:g} MB: ours {row['ours_s']['median']:.3f} s, Flower "
-                  f"{row['stock_s']['median']:.2f} s, {_range(row['ratio'], 'x')}"
+                  f"{row['stock_s']['median']:.2f} s, {_range(row['ratio'], 'x')}, {row['puts']:g} put a round"
                   + (f" (to reach: {REACH['noop_ratio']:g}x at 2,000)" if part == "noop" else "")
                   for row in found.get(part, {}).get("against_stock", [])]
     if "noop" in found:
         lines += [f"noop, {row['nodes']:,} nodes: {row['seconds']['median']:.3f} s, "
                   f"{1e6 * row['seconds']['median'] / row['nodes']:.0f} us each" for row in found["noop"]["ours"]]
-        lines.append(f"time per home, largest against 1,000: {found['noop']['linear']:.2f}x "
-                     f"(to reach: {REACH['linear']:g}x)")
+        one = found["noop"]["linear"]
+        lines += [f"{what} per home: {one['many']:,} nodes {_range(one['us_many'][name], ' us')}, {one['few']:,} nodes "
+                  f"{_range(one['us_few'][name], ' us')}: {_range(one[name], 'x')}{goal}"
+                  for name, what, goal in (("seconds", "time", f" (to reach: {REACH['linear']:g}x)"),
+                                           ("processor_s", "processor time, all processes,", ""))]
     if "explain" in found:
         one = found["explain"]
         lines.append(f"explain round of {one['homes']} homes: {one['ours_s']['median']:.2f} s, bare loop "
-                     f"{one['bare_s']['median']:.2f} s, overhead {100 * one['overhead']['median']:.1f} % "
-                     f"({100 * one['overhead']['min']:.1f} to {100 * one['overhead']['max']:.1f}; to reach: 5)")
+                     f"{one['bare_s']['median']:.2f} s, overhead {_percent(one['overhead'])}; to reach: 5 %; of "
+                     f"processor time {_percent(one['overhead_processor'])}")
     lines += [f"a new query of {row['homes']:,} homes ({row['nodes']}): {_range(row['seconds'], ' s')}, memory "
               f"{row['memory_gb']:.2f} GB; the first one, with enrolment, {row['first_s']:.1f} s"
               for row in found.get("census", {}).get("rows", [])]
@@ -181,6 +199,10 @@ def printed(found: dict[str, Any]) -> list[str]:
 
 def _range(values: dict[str, float], unit: str) -> str:
     return f"{values['median']:.3g}{unit} ({values['min']:.3g} to {values['max']:.3g})"
+
+
+def _percent(values: dict[str, float]) -> str:
+    return f"{100 * values['median']:.1f} % ({100 * values['min']:.1f} to {100 * values['max']:.1f})"
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:

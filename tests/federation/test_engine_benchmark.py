@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 import pytest
 
 from simulations.benchmarks import engine
@@ -24,6 +27,32 @@ def test_the_lines_say_which_form_was_measured():
     lines = engine.printed({"census": {"rows": ROWS}})
     assert lines[0].startswith("a new query of 1,000 homes (shards): 0.5 s")
     assert "(homes): 1 s" in lines[2]
+
+
+def test_linear_compares_as_many_messages_at_either_size(monkeypatch):
+    asked = []
+
+    def child(kind, part):
+        asked.append((kind, part["nodes"], part["repeats"]))
+        slow = 2 if part["nodes"] == 2_000 else 1
+        return {"seconds": [slow * part["nodes"] * 1e-6] * part["repeats"], "processor_s": slow**2 * part["nodes"] * 1e-6,
+                "puts": 1.0}
+    monkeypatch.setattr(engine, "child", child)
+    found = engine.noop(quick=True)
+    assert asked[-2:] == [("rounds", 500, 8), ("rounds", 2_000, 2)]
+    assert found["linear"]["seconds"]["median"] == pytest.approx(2.0)
+    assert found["linear"]["processor_s"]["median"] == pytest.approx(4.0)
+    lines = engine.printed({"noop": found})[-2:]
+    assert lines[0].startswith("time per home: 2,000 nodes 2 us")
+    assert "2,000 nodes 4 us" in lines[1]
+
+
+def test_processor_time_is_counted():
+    before = ours.processor_s([os.getpid()])
+    began = time.process_time()
+    while time.process_time() - began < 0.05:
+        pass
+    assert 0.03 < ours.processor_s([os.getpid()]) - before < 5
 
 
 def test_a_census_in_this_process_answers_every_home():

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import weakref
 from pathlib import Path
 
+import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedenergy.federation import flower_adapter as flower
 from fedenergy.federation.local_grid import LocalGrid
 from fedenergy.federation.shard import Client
+from simulations.benchmarks.engines.stock import content_of
 
 COUNT = 40
 
@@ -40,9 +43,28 @@ def make_client() -> Client:
     app.query("many")(answer)
 
     def many(messages, contexts):
-        return [answer(message, context) for message, context in zip(messages, contexts, strict=True)]
+        return [flower.reply(message, answer(message, context).content)
+                for message, context in zip(messages, contexts, strict=True)]
+
+    @app.query("size")
+    def size(message: Message, context: Context) -> Message:
+        total = sum(array.numpy().nbytes for array in message.content["arrays"].values())
+        return flower.reply(message, RecordDict({"out": MetricRecord({"index": 0, "bytes": total})}))
 
     return Client(app, {"query.many": many})
+
+
+def live_replies(monkeypatch) -> weakref.WeakSet:
+    """Replies with a content that exist in this process: those that are made from now on."""
+    alive, make = weakref.WeakSet(), flower._message
+
+    def counting(*fields):
+        message = make(*fields)
+        if message.metadata.src_node_id != flower.SERVER_NODE and message.has_content():
+            alive.add(message)
+        return message
+    monkeypatch.setattr(flower, "_message", counting)
+    return alive
 
 
 def ask(grid, kind="query.ping", **config) -> list[Message]:
@@ -70,6 +92,65 @@ def test_every_node_answers_in_order_and_keeps_its_state(kind, ray_grid):
         second = ask(grid, kind)
         assert indices(first) == indices(second) == list(range(COUNT))
         assert [b.content["out"]["calls"] - a.content["out"]["calls"] for a, b in zip(first, second)] == [1] * COUNT
+
+
+def stream(grid, at_once: int, kind="query.ping", **config):
+    content = RecordDict({"ask": ConfigRecord({"folder": "/nonexistent", **config})})
+    return grid.stream((flower.instruction(content, node, kind, "1") for node in grid.get_node_ids()), at_once)
+
+
+@pytest.mark.parametrize("at_once", [1, 7, COUNT, 10 * COUNT])
+def test_streamed_replies_are_those_of_the_list_in_its_order(at_once, ray_grid):
+    for grid in (LocalGrid(make_client(), COUNT), ray_grid):
+        listed, streamed = ask(grid, **{"raise": 7}), list(stream(grid, at_once, **{"raise": 7}))
+        assert indices(streamed) == indices(listed) == [i for i in range(COUNT) if i != 7]
+        assert streamed[7].error.code == flower.CLIENT_RAISED
+        assert [reply.metadata.src_node_id for reply in streamed] == grid.get_node_ids()
+
+
+@pytest.mark.parametrize("at_once", [1, 6])
+def test_no_more_replies_than_asked_for_exist_at_a_time(at_once, ray_grid, monkeypatch):
+    alive = live_replies(monkeypatch)
+    for grid in (LocalGrid(make_client(), COUNT), ray_grid):
+        most = 0
+        for reply in stream(grid, at_once, kind="query.many"):
+            most = max(most, len(alive))
+            del reply
+        assert 1 <= most <= max(2, at_once) + 1  # two windows of at least one; and the one that the loop holds
+    list(ask(grid))
+    assert len(alive) <= 1
+
+
+def test_a_quarantined_home_is_an_error_in_its_place_of_a_stream(ray_grid):
+    ray_grid.quarantined.add(11)
+    try:
+        replies = list(stream(ray_grid, 8))
+    finally:
+        ray_grid.quarantined.clear()
+    assert indices(replies) == [i for i in range(COUNT) if i != 11]
+    assert replies[11].error.code == flower.NODE_UNAVAILABLE
+
+
+def test_a_broadcast_is_put_into_the_store_once(ray_grid, monkeypatch):
+    puts, put = [], ray_grid._ray.put
+    monkeypatch.setattr(ray_grid._ray, "put", lambda value: puts.append(value) or put(value))
+    model = ArrayRecord({"model": Array(np.zeros(262_144, np.float32))})  # 1 MB
+    content = RecordDict({"ask": ConfigRecord({"folder": "/nonexistent"}), "arrays": model})
+
+    def messages():
+        return [flower.instruction(content, node, "query.many", "1") for node in ray_grid.get_node_ids()]
+
+    assert indices(ray_grid.send_and_receive(messages())) == list(range(COUNT))
+    assert [one is content for one in puts] == [True]  # 40 messages in 10 batches
+    assert indices(ray_grid.stream(messages(), 8)) == list(range(COUNT))
+    assert len(puts) == 2
+
+
+def test_the_broadcast_reaches_the_homes_whole(ray_grid):
+    content = content_of(1.0)
+    content["ask"] = ConfigRecord({"folder": "/nonexistent"})
+    replies = ray_grid.send_and_receive(flower.instruction(content, node, "query.size", "1") for node in (2, 3, 4))
+    assert [reply.content["out"]["bytes"] for reply in replies] == [1_048_576] * 3
 
 
 @pytest.mark.parametrize("kind", ["query.ping", "query.many"])

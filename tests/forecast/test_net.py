@@ -1,13 +1,16 @@
-"""The net: vmap equals one by one, a home's result does not depend on its company, gradients against finite differences."""
+"""The net: many at once equal one by one, a home's result does not depend on its company, gradients against differences."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import threadpoolctl
 import torch
 
 from fedenergy.forecast import net
-from fedenergy.forecast.net import Local, first_weights, mean_square, predict, train_many, train_one
+from fedenergy.forecast.net import Local, first_weights, mean_square, predict, train_many, train_one, train_vmapped
 
 
 def homes(count: int, features: int = 5, hidden: int = 6, steps: int = 4, batch: int = 33,
@@ -22,39 +25,60 @@ def homes(count: int, features: int = 5, hidden: int = 6, steps: int = 4, batch:
     return found
 
 
+@pytest.mark.parametrize("together", [train_many, train_vmapped])
 @pytest.mark.parametrize("control", [False, True])
-def test_many_at_once_equal_one_by_one(control):
+def test_many_at_once_equal_one_by_one(control, together):
     many = homes(20, control=control)
-    for one, fast in zip(many, train_many(many, 0.1, proximal=0.3), strict=True):
+    many[3] = replace(many[3], control=None)
+    for one, fast in zip(many, together(many, 0.1, proximal=0.3), strict=True):
         slow = train_one(one, 0.1, proximal=0.3)
         for name in net.NAMES:
             np.testing.assert_allclose(fast[name], slow[name], rtol=1e-6, atol=1e-6)
             assert not np.array_equal(fast[name], one.weights[name])
 
 
-@pytest.mark.parametrize(("features", "hidden", "batch"), [(9, 16, 64), (5, 6, 33), (12, 24, 7)])
-def test_a_home_gets_the_same_bits_in_any_company(features, hidden, batch):
-    """Of a batch of one matrix the matrix product takes another path: hence the padding."""
+@pytest.mark.parametrize(("features", "hidden", "batch", "train"), [
+    (9, 16, 64, train_many), (5, 6, 33, train_many), (12, 24, 7, train_many), (1, 1, 1, train_many),
+    (40, 130, 200, train_many), (5, 6, 33, train_vmapped)])
+def test_a_home_gets_the_same_bits_in_any_company(features, hidden, batch, train):
     many = homes(2 * net.CHUNK + 5, features, hidden, 3, batch)
-    together = train_many(many, 0.1)
+    together = train(many, 0.1)
     draw = np.random.default_rng(0)
     companies = [[at] for at in range(0, len(many), 7)] + [draw.permutation(len(many))[:size] for size in (2, 3, 16, 17, 36)]
     for chosen in companies:
-        for at, alone in zip(chosen, train_many([many[at] for at in chosen], 0.1), strict=True):
+        for at, alone in zip(chosen, train([many[at] for at in chosen], 0.1), strict=True):
             assert all(np.array_equal(alone[name], together[at][name]) for name in net.NAMES)
 
 
 def test_threads_change_nothing_and_are_put_back():
-    before, many = torch.get_num_threads(), homes(3)
+    """A product large enough to be shared out among threads, were it allowed."""
+    before, many, blas = torch.get_num_threads(), homes(2, 60, 200, 1, 3_000), threadpoolctl.ThreadpoolController()
+    found = []
     try:
-        torch.set_num_threads(1)
-        one = train_many(many, 0.1)
-        torch.set_num_threads(2)
-        two = train_many(many, 0.1)
-        assert torch.get_num_threads() == 2
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            with blas.limit(limits=threads, user_api="blas"):
+                found.append([*train_many(many, 0.1), *train_vmapped(many, 0.1),
+                              {name: predict(many[0].weights, many[0].x[0]) for name in net.NAMES}])
+                assert {one["num_threads"] for one in blas.info() if one["user_api"] == "blas"} == {threads}
+            assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
-    assert all(np.array_equal(a[name], b[name]) for a, b in zip(one, two, strict=True) for name in net.NAMES)
+    assert all(np.array_equal(a[name], b[name]) for a, b in zip(*found, strict=True) for name in net.NAMES)
+
+
+def test_any_net_is_trained_at_once():
+    """A line through the points, whose gradient nobody wrote out."""
+    draw = np.random.default_rng(0)
+    many = [Local({"slope": np.array([float(at)])}, x, 3 * x[:, :, 0])
+            for at, x in enumerate(draw.normal(size=(5, 80, 9, 1)))]
+
+    def loss(weights, x, y):
+        return ((x @ weights["slope"] - y) ** 2).mean()
+
+    for one, fast in zip(many, train_vmapped(many, 0.1, loss=loss), strict=True):
+        np.testing.assert_allclose(fast["slope"], train_one(one, 0.1, loss=loss)["slope"], rtol=1e-12)
+        np.testing.assert_allclose(fast["slope"], 3.0, rtol=1e-4)
 
 
 def test_one_step_goes_down_the_gradient():

@@ -90,6 +90,41 @@ def test_one_message_at_a_time_gives_the_same_bytes(tmp_path, monkeypatch):
     assert (alone.folder / "metrics.csv").read_bytes() == (together.folder / "metrics.csv").read_bytes()
 
 
+@pytest.mark.parametrize(("reads_each", "calls"), [(True, [6, 6]), (False, [1] * 6 + [6])])
+def test_homes_with_arrays_of_their_own_are_asked_together(tmp_path, monkeypatch, reads_each, calls):
+    """SCAFFOLD sends each home its own correction: one batch to train and one to evaluate, where the task allows it."""
+    seen, answer_many = [], Forecast.answer_many
+
+    def counted(task, boxes, queries, **known):
+        seen.append(len(boxes))
+        return answer_many(task, boxes, queries, **known)
+    monkeypatch.setattr(Forecast, "answer_many", counted)
+    monkeypatch.setattr(Forecast, "reads_each", reads_each)
+    train(tmp_path, [Scaffold], rounds=2)
+    assert seen[-len(calls):] == calls
+
+
+def test_only_arrays_may_differ_between_homes_that_are_asked_together():
+    from flwr.app import ConfigRecord, RecordDict
+
+    from fedenergy.federation.records import array_record
+    from fedenergy.federation.update_records import alike, brought
+
+    def content(value: float, mu: float = 0.1) -> RecordDict:
+        return RecordDict({"arrays": array_record({"w": np.full(2, value)}), "config": ConfigRecord({"mu": mu})})
+
+    one, other = content(1.0), content(2.0)
+    assert alike(NET, one, other)
+    assert not alike(NET, one, content(1.0, mu=0.2))
+    assert not alike(NET, one, RecordDict({"config": ConfigRecord({"mu": 0.1})}))
+    assert not alike(ForecastTrees(), one, other)
+    assert alike(ForecastTrees(), one, one)
+    found = brought(NET, [one, other])
+    assert [mine["w"].tolist() for mine in found["arrays"]] == [[1.0, 1.0], [2.0, 2.0]]
+    assert found["config"] == {"mu": 0.1}
+    assert brought(NET, [one, one])["arrays"]["w"].tolist() == [1.0, 1.0]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_workers_change_nothing(tmp_path, workers):

@@ -54,17 +54,17 @@ def test_one_cluster_is_fedavg(tmp_path):
 
 def test_a_model_that_nobody_chose_stays():
     models = {"w": np.array([[1.0], [2.0], [3.0]])}
-    after = per_cluster(models, [{"w": np.array([9.0])}, {"w": np.array([5.0])}], [2, 2])
+    after = per_cluster(models, {2: {"w": np.array([7.0])}})
     np.testing.assert_array_equal(after["w"], [[1.0], [2.0], [7.0]])
 
 
 def test_a_model_that_nobody_chose_starts_again_beside_the_favourite():
     models = {"w": np.array([[1.0], [2.0], [300.0]])}
-    after = split(models, [1, 1, 0], 0.1, seed=0, server_round=4)
+    after = split(models, {1: 2, 0: 1}, 0.1, seed=0, server_round=4)
     np.testing.assert_array_equal(after["w"][:2], models["w"][:2])
     assert 0 < abs(after["w"][2, 0] - 2.0) < 1
     assert models["w"][2, 0] == 300.0
-    assert after["w"][2, 0] != split(models, [1, 1, 0], 0.1, seed=0, server_round=5)["w"][2, 0]
+    assert after["w"][2, 0] != split(models, {1: 2, 0: 1}, 0.1, seed=0, server_round=5)["w"][2, 0]
 
 
 def test_the_start_is_reproducible_and_the_first_copy_is_the_model():

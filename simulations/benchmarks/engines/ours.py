@@ -6,8 +6,9 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from threading import Timer
@@ -51,24 +52,29 @@ def bucket(index: int) -> int:
 def exchange(grid: RayGrid, megabytes: float, turn: int) -> int:
     """One round: a message to every node; how many answered."""
     content = content_of(megabytes)
-    replies = grid.send_and_receive([flower.instruction(content, node, "query", str(turn)) for node in grid.get_node_ids()])
+    replies = grid.send_and_receive(flower.instruction(content, node, "query", str(turn)) for node in grid.get_node_ids())
     return sum(reply.has_content() for reply in replies)
 
 
 def rounds(part: dict[str, Any]) -> dict[str, Any]:
-    """{"seconds": [...]} of bare rounds over {nodes, repeats, megabytes, workers}."""
+    """Bare rounds over {nodes, repeats, megabytes, workers}, after one that is not counted.
+
+    {"seconds": [...], "processor_s": of driver and workers together, of a round; "puts": of a round}
+    """
     grid = RayGrid(client, part["nodes"], bucket, workers=part["workers"])
-    found = []
+    found, spent = [], 0.0
     try:
         for turn in range(part["repeats"] + 1):
+            spent = processor_s([os.getpid(), *grid.pids()]) if turn == 1 else spent
             began = time.perf_counter()
             if exchange(grid, part.get("megabytes", 0.0), turn) != part["nodes"]:
                 raise RuntimeError("a node did not answer")
             if turn:
                 found.append(time.perf_counter() - began)
+        spent = processor_s([os.getpid(), *grid.pids()]) - spent
     finally:
         grid.close()
-    return {"seconds": found}
+    return {"seconds": found, "processor_s": spent / part["repeats"], "puts": grid.puts / (part["repeats"] + 1)}
 
 
 def death(part: dict[str, Any]) -> dict[str, Any]:
@@ -121,25 +127,34 @@ def idle(part: dict[str, Any]) -> dict[str, Any]:
 def explain(part: dict[str, Any]) -> dict[str, Any]:
     """Rounds of fit, SHAP, noise and ledger over {nodes} homes, and a bare loop over the same homes on as many processes.
 
-    The bare loop makes the readings, fits and explains, and does nothing else. Both are measured in turn.
+    The bare loop makes the readings, fits and explains, and does nothing else. Both are measured in turn, in seconds and in
+    processor seconds of all their processes.
     """
-    nodes, workers, pairs = part["nodes"], part["workers"], []
+    nodes, workers, ours, bare = part["nodes"], part["workers"], [], []
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         list(pool.map(_bare, [[0]] * workers))  # import and compile before the clock starts
         for turn in range(part["repeats"] + 1):
             plan, grid, folder = _opened(nodes, workers, epsilons=[1.0], seed=turn)
             try:
-                began = time.perf_counter()
-                _play(plan, grid, 0)
-                ours = time.perf_counter() - began
+                with _timed(ours, lambda grid=grid: [os.getpid(), *grid.pids()]), Ledger(plan.ledger) as ledger, \
+                        ZoneStore(plan.ledger) as zones:
+                    _play(plan, grid, 0, ledger, zones)
             finally:
                 grid.close()
                 folder.cleanup()
-            began = time.perf_counter()
-            list(pool.map(_bare, [[(index, turn) for index in range(start, nodes, workers)] for start in range(workers)]))
-            if turn:
-                pairs.append((ours, time.perf_counter() - began))
-    return {"ours_s": [one for one, _ in pairs], "bare_s": [two for _, two in pairs]}
+            with _timed(bare, lambda: [os.getpid(), *pool._processes]):
+                list(pool.map(_bare, [[(home, turn) for home in range(first, nodes, workers)] for first in range(workers)]))
+    return {"ours_s": [one for one, _ in ours[1:]], "bare_s": [one for one, _ in bare[1:]],
+            "ours_processor_s": [one for _, one in ours[1:]], "bare_processor_s": [one for _, one in bare[1:]]}
+
+
+@contextmanager
+def _timed(into: list[tuple[float, float]], pids: Callable[[], list[int]]) -> Iterator[None]:
+    """Append (seconds, processor seconds of the processes) of what runs inside."""
+    spent, began = processor_s(pids()), time.perf_counter()
+    yield
+    took = time.perf_counter() - began
+    into.append((took, processor_s(pids()) - spent))
 
 
 def _bare(homes: list) -> int:
@@ -160,13 +175,14 @@ def census(part: dict[str, Any]) -> dict[str, Any]:
     plan, grid, folder = _opened(part["nodes"], part["workers"], epsilons, form=part["form"], distinct=part["distinct"])
     seconds = []
     try:
-        for number in range(len(epsilons)):
-            began = time.perf_counter()
-            state = _play(plan, grid, number)
-            seconds.append(time.perf_counter() - began)
-            answers = [row[10] for row in state.rows if row[9] == "answers"]
-            if answers != [part["nodes"]]:
-                raise RuntimeError(f"{answers} of {part['nodes']} homes answered")
+        with Ledger(plan.ledger) as ledger, ZoneStore(plan.ledger) as zones:
+            for number in range(len(epsilons)):
+                began = time.perf_counter()
+                state = _play(plan, grid, number, ledger, zones)
+                seconds.append(time.perf_counter() - began)
+                answers = [row[10] for row in state.rows if row[9] == "answers"]
+                if answers != [part["nodes"]]:
+                    raise RuntimeError(f"{answers} of {part['nodes']} homes answered")
         pids = [os.getpid(), *(grid.pids() if hasattr(grid, "pids") else [])]
         return {"first_s": seconds[0], "seconds": seconds[1:], "memory_gb": sum(map(resident_kb, pids)) / 2**20}
     finally:
@@ -187,12 +203,17 @@ def _opened(nodes: int, workers: int, epsilons: list[float], *, seed: int = 1, f
     return plan, make_grid(plan, Homes(plan.worlds)), folder
 
 
-def _play(plan: Plan, grid: Any, number: int):
+def _play(plan: Plan, grid: Any, number: int, ledger: Ledger, zones: ZoneStore):
     """One part of the plan, as a study plays it."""
     part = plan.parts[number]
-    with Ledger(plan.ledger) as ledger, ZoneStore(plan.ledger) as zones:
-        return Campaign(part, grid, zones, plan.out / f"{part.name}.json", lambda *_, **__: ({}, {}), lambda *_: None,
-                        ledger, {}).play(lambda *_, **__: None)
+    return Campaign(part, grid, zones, plan.out / f"{part.name}.json", lambda *_, **__: ({}, {}), lambda *_: None,
+                    ledger, {}).play(lambda *_, **__: None)
+
+
+def processor_s(pids: Sequence[int]) -> float:
+    """Processor seconds that processes have used."""
+    fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
+    return sum(int(one[11]) + int(one[12]) for one in fields) / os.sysconf("SC_CLK_TCK")
 
 
 def resident_kb(pid: int) -> int:

@@ -2,7 +2,8 @@
 
     PYTHON pfl_peer.py '{"nodes": 200, "repeats": 3}'
 
-Stands alone: nothing of fedenergy is imported, so that pfl's own pins rule its environment.
+Stands alone: nothing of fedenergy is imported, so that pfl's own pins rule its environment. float32, as pfl does by default;
+tensors kept between rounds and an optimizer without foreach, which made it faster by a sixth; one process, one thread.
 """
 
 import json
@@ -28,7 +29,7 @@ def data_of(index):
     draw = np.random.default_rng(index)
     x = draw.normal(size=(STEPS, BATCH, FEATURES))
     y = x[..., :3].sum(-1) + 0.1 * draw.normal(size=(STEPS, BATCH))
-    return [x.reshape(-1, FEATURES).astype(np.float32), y.reshape(-1).astype(np.float32)]
+    return [torch.from_numpy(values.astype(np.float32)) for values in (x.reshape(-1, FEATURES), y.reshape(-1))]
 
 
 class Net(torch.nn.Module):
@@ -40,7 +41,7 @@ class Net(torch.nn.Module):
         return self.out(torch.tanh(self.hidden(x)))[:, 0]
 
     def loss(self, x, y, eval=False):
-        return ((self(torch.as_tensor(x)) - torch.as_tensor(y)) ** 2).mean()
+        return ((self(x) - y) ** 2).mean()
 
     @torch.no_grad()
     def metrics(self, x, y, eval=False):
@@ -56,10 +57,14 @@ class Clock(TrainingProcessCallback):
         return False, Metrics()
 
 
+def descent(parameters, lr):
+    return torch.optim.SGD(parameters, lr=lr, foreach=False)
+
+
 def measure(part):
     torch.set_num_threads(1)
     net = Net()
-    model = PyTorchModel(net, local_optimizer_create=torch.optim.SGD,
+    model = PyTorchModel(net, local_optimizer_create=descent,
                          central_optimizer=torch.optim.SGD(net.parameters(), lr=1.0))
     users = [Dataset(raw_data=data_of(index)) for index in range(part["nodes"])]
     order = iter(list(range(part["nodes"])) * (part["repeats"] + 2))
