@@ -36,7 +36,7 @@ class AdaLNZero:
     datasets     household (UCI, hourly), etth1, ettm1 (seven channels each), simulated
     limits       "none", or "loose", "medium", "tight", "too tight" (1, .9, .75, .5 of the reference magnitudes), then
                  ", c only" or ", modulation only", then ", hard" (clamp instead of tanh)
-    reference    c, gamma, beta, alpha; empty: measured on a model trained without privacy on a simulated home
+    reference    c, gamma, beta, alpha; empty: measured on a simulated home, trained without limits at each cell's own noise
     sigmas       noise multipliers as published; epsilons: true ones, sigma calibrated; non_private: also without noise
     clips        C; objectives: "eps" (the source's), "v alpha_bar" (objective conditioning), ...
     scaling      z-scores of the "training" part (not covered by DP-SGD), "public" units, or "by regime" (public for a true
@@ -44,6 +44,8 @@ class AdaLNZero:
     length, stride, horizon, missing   window, step between windows, suffix to forecast, share hidden for imputation
     width, depth, heads, patch         of the network, which the source does not give
     test_windows 0 all; probes: training windows of the gradient diagnostics
+    left_out     data sets that --quick left out: the page lists them as not run
+    hours        0 no limit; else cells not begun by then read "not run", and a resumed run goes on
     small        set by --quick: the page says that this is a toy
     """
 
@@ -80,6 +82,8 @@ class AdaLNZero:
     test_windows: int = 0
     probes: int = 64
     checkpoint_every: int = 500
+    left_out: tuple[str, ...] = ()
+    hours: float = 0.0
     device: str = "auto"
     threads: int = 0
     small: bool = False
@@ -92,7 +96,7 @@ class AdaLNZero:
             values = getattr(self, name)
             if isinstance(values, str) or not values or len(set(values)) < len(values):
                 raise ValueError(f"{name} = {values!r} must be a list of one value or more, each once")
-        if unknown := [x for x in self.datasets if x not in DATASETS]:
+        if unknown := [x for x in (*self.datasets, *self.left_out) if x not in DATASETS]:
             raise ValueError(f"datasets: {unknown[0]!r} is unknown (takes: {', '.join(DATASETS)})")
         for text in self.limits:
             parse(text)
@@ -113,6 +117,8 @@ class AdaLNZero:
         for name in ("stride", "horizon", "steps", "batch", "samples", "ddim_steps", "probes", "diffusion_steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} = {getattr(self, name)} is not at least 1")
+        if self.hours < 0:
+            raise ValueError(f"hours = {self.hours} is below 0 (0: no limit)")
         if not (0 < self.missing < 1 and self.horizon < self.length):
             raise ValueError(f"missing = {self.missing} must lie within (0, 1), and horizon = {self.horizon} below length = "
                              f"{self.length}")
@@ -122,20 +128,20 @@ class AdaLNZero:
         runs.shape_of(self, 7)
 
     def toy(self) -> AdaLNZero:
-        """First data set, first seed, ends of the lists of sigma and C, largest epsilon, a 2 x 64 network of patch 12, 240
-        steps of batch 48 (or what is smaller): shows that all parts work, proves nothing."""
+        """First data set, first two seeds, ends of the lists of sigma and C, largest epsilon, windows of 72 hours, a 2 x 64
+        network of patch 4, 300 steps of batch 48 at rate 2e-3 (or what is smaller): a toy, whose cells differ only by what
+        they are said to. Cells that another study's quick form made in the same folder are not made again."""
         def ends(values: tuple[float, ...]) -> tuple[float, ...]:
             return tuple(dict.fromkeys([*values[:1], *values[-1:]]))
-        return replace(self, name=f"{self.name}-quick", datasets=self.datasets[:1], seeds=self.seeds[:1],
-                       sigmas=ends(self.sigmas), clips=ends(self.clips), epsilons=self.epsilons[-1:],
-                       width=min(self.width, 64), depth=min(self.depth, 2), heads=4,
-                       patch=self.patch if self.length % 12 else 12,
-                       steps=min(self.steps, 240), batch=min(self.batch, 48), warmup=12, ema=0.95, samples=8, ddim_steps=15,
-                       test_windows=16, probes=16, checkpoint_every=0, threads=self.threads or 1, small=True)
+        return replace(self, name=f"{self.name}-quick", datasets=self.datasets[:1], left_out=self.datasets[1:],
+                       seeds=self.seeds[:2], sigmas=ends(self.sigmas), clips=ends(self.clips), epsilons=self.epsilons[-1:],
+                       length=min(self.length, 72), width=min(self.width, 64), depth=min(self.depth, 2), heads=4,
+                       steps=min(self.steps, 300), batch=min(self.batch, 48), rate=2e-3, warmup=15, ema=0.98, samples=8,
+                       ddim_steps=15, test_windows=16, probes=16, checkpoint_every=0, threads=self.threads or 1, small=True)
 
     def check(self, place: Place) -> Sequence[tuple[str, str]]:
         """What would be trained, what each noise costs, hours; runs nothing but timed forward passes on random numbers."""
-        net = DiT(runs.shape_of(self, 7))
+        net = DiT(runs.shape_of(self, data.CHANNELS))
         rows = [("model", f"DiT {self.depth} x {self.width}, patch {self.patch}, pooled condition: "
                           f"{sum(p.numel() for p in net.parameters()):,} parameters; on {device_of(self.device)}"),
                 ("training", f"linear schedule, T = {self.diffusion_steps:,}; AdamW {self.rate:g}, weight decay "
@@ -158,6 +164,7 @@ class AdaLNZero:
             fill = len(one.test) * len(TASKS) * self.samples * self.ddim_steps / self.batch
             total += cells * forward * (TRAIN * self.steps + fill)
             rows.append((f"{dataset}, cells", f"{cells} trainings"))
+        rows += [(dataset, data.why_left_out(dataset, place.data)) for dataset in self.left_out]
         rows.append(("estimated", f"{number(total / 3600)} hours on this machine's {device_of(self.device)}, from timed "
                                   "forward passes"))
         return rows

@@ -14,7 +14,7 @@ from fedenergy.households.archetypes import APPLIANCES
 from fedenergy.households.clean import to_steps
 from fedenergy.households.measured import find
 from fedenergy.households.simulate import simulate_households
-from fedenergy.ids import stream
+from fedenergy.ids import digest, stream
 from fedenergy.imputation import series
 from simulations.adaln.settings import PARTS, PUBLISHED, TASKS
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 POWER = "uci_household/household_power_consumption.txt"
 SIMULATED_HOURS = 24 * 120
+CHANNELS = 7
 # Public (low, high) per channel, from what the instruments can show; the model's unit is a sixth of the width.
 HOUSE = ((0.0, 12.0), (0.0, 6.0), (0.0, 6.0), (0.0, 6.0), (0.0, 3.0), (200.0, 260.0), (0.0, 60.0))
 LIMITS = {"household": HOUSE, "etth1": (series.LOADS,) * 6 + (series.OIL,), "ettm1": (series.LOADS,) * 6 + (series.OIL,),
@@ -31,7 +32,8 @@ LIMITS = {"household": HOUSE, "etth1": (series.LOADS,) * 6 + (series.OIL,), "ett
 
 @dataclass(frozen=True, eq=False)
 class Set:
-    """A set as the study uses it: windows in original units; mean, sd: (D,) of the training part (uncovered by DP-SGD)."""
+    """A set as the study uses it: windows in original units; mean, sd: (D,) of the training part (uncovered by DP-SGD);
+    mark: digest of training and test windows."""
 
     name: str
     train: imp.Windows
@@ -40,6 +42,7 @@ class Set:
     mean: np.ndarray
     sd: np.ndarray
     note: str
+    mark: str = ""
 
     def units(self, public: bool) -> tuple[np.ndarray, np.ndarray]:
         """(centre, unit) per channel that the model's numbers are in: the training part's mean and deviation, or public."""
@@ -86,7 +89,14 @@ def load(study: AdaLNZero, name: str, data: str) -> Set:
         test = test.take(np.sort(stream(0, "test windows", "", name).permutation(len(test))[:study.test_windows]))
     said = f"{note}; {len(values):,} steps; windows of {study.length} every {study.stride}: {len(train):,} train, " \
            f"{len(valid):,} validation, {len(test):,} test"
-    return Set(name, train, valid, test, mean, np.where(sd > 0, sd, 1.0), said)
+    parts = b"".join(np.ascontiguousarray(np.nan_to_num(x.values, nan=-1e300)).tobytes() for x in (train, test))
+    return Set(name, train, valid, test, mean, np.where(sd > 0, sd, 1.0), said, digest(b"fe.windows.1", parts, 8).hex())
+
+
+def why_left_out(name: str, data: str) -> str:
+    """Why the quick form does not run a set."""
+    here = name == "simulated" or series.present(name, data or None)
+    return f"not run: {'left out of the quick form' if here else 'data absent'}"
 
 
 def scaled(windows: imp.Windows, centre: np.ndarray, unit: np.ndarray) -> imp.Windows:

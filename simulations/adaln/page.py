@@ -17,7 +17,7 @@ from simulations.adaln import claims as judge
 from simulations.adaln import figures
 from simulations.adaln.measure import MAGNITUDES, REACH, TYPICAL
 from simulations.adaln.runs import Results, overlap, shape_of
-from simulations.adaln.settings import ABLATION, NONE, P99, PLAIN, PUBLISHED, REGIMES, RMSE_FORECAST, TASKS, TRUE, bound_of
+from simulations.adaln.settings import ABLATION, P99, PLAIN, PUBLISHED, REGIMES, RMSE_FORECAST, TASKS, TRUE, bound_of
 
 if TYPE_CHECKING:
     from simulations.adaln_zero import AdaLNZero
@@ -39,12 +39,14 @@ def publish(study: AdaLNZero, folder: Path, found: Results) -> Finished:
     claims = judge.claims_of(study, found)
     write_files(study, folder, found, table, claims)
     page = write(study, folder, found, table, claims)
-    lines = [f"{c.verdict}: {c.claim} {c.ours}" for c in claims] + [f"{what}: {why}" for what, why in found.unrun]
+    lines = [f"{c.verdict}: {c.claim} {c.ours}" for c in claims if c.ours != judge.NOT_RUN]
+    lines += [f"{what}: {why}" for what, why in found.unrun]
     return Finished(folder, page, table, lines)
 
 
 def summary(rows: pd.DataFrame) -> pd.DataFrame:
     """Mean over seeds by cell and task, in the order of the run, with the standard deviation of RMSE."""
+    rows = rows if "coverage" in rows else rows.assign(coverage=math.nan)        # free fillings only: no cell was begun
     group = rows.groupby(BY, sort=False, dropna=False)
     return group[list(ERRORS)].mean().assign(rmse_sd=group["rmse"].std(ddof=1).fillna(0.0), seeds=group.size()).reset_index()
 
@@ -102,14 +104,18 @@ def gradients_table(found: Results, dataset: str) -> pd.DataFrame:
 
 
 def limits_table(study: AdaLNZero, found: Results) -> pd.DataFrame:
-    """The limits in numbers."""
+    """The limits in numbers, by noise; first the reference that they are shares of."""
     rows = []
-    for text in study.limits:
-        bound = bound_of(text, found.reference)
-        rows.append({"limits": text, **{name: "none" if bound is None or getattr(bound, name) is None
-                                        else f"{getattr(bound, name):.3g}" for name in MAGNITUDES},
-                     "form": "" if text == NONE else "tanh" if bound.soft else "clamp",
-                     "√(1 + c²)": "" if bound is None or bound.c is None else f"{math.hypot(1, bound.c):.3g}"})
+    for (regime, asked, clip, objective), reference in found.reference.items():
+        label = {"noise": figures.noise_words(regime, asked), "C": f"{clip:g}", "objective": objective}
+        rows.append({**label, "limits": "reference", **{name: f"{getattr(reference, name):.3g}" for name in MAGNITUDES},
+                     "form": "", "√(1 + c²)": ""})
+        for text in study.limits:
+            if (bound := bound_of(text, reference)) is not None:
+                values = {name: getattr(bound, name) for name in MAGNITUDES}
+                rows.append({**label, "limits": text, **{k: "none" if v is None else f"{v:.3g}" for k, v in values.items()},
+                             "form": "tanh" if bound.soft else "clamp",
+                             "√(1 + c²)": "" if bound.c is None else f"{math.hypot(1, bound.c):.3g}"})
     return pd.DataFrame(rows)
 
 
@@ -128,6 +134,8 @@ def plates_of(found: Results) -> list[Plate]:
     """Figures by data set."""
     made = []
     for dataset in found.sets:
+        if not len(found.sizes) or dataset not in set(found.sizes["dataset"]):
+            continue
         made.append(Plate(f"errors_{dataset}", "errors", f"{dataset}: error by noise and limits",
                           "Mean over seeds, objectives and C; bars: the lowest and the highest of them. Dashed: the best "
                           "filling that costs nothing.", f"RMSE by noise and limits on {dataset}.",
@@ -176,20 +184,20 @@ def write(study: AdaLNZero, folder: Path, found: Results, table: pd.DataFrame, c
 
 
 def _limits(study: AdaLNZero, found: Results) -> str:
-    r = found.reference
-    origin = ("given in the config" if study.reference else f"{TYPICAL['c']:.0%} (c) and {TYPICAL['gamma']:.0%} quantiles "
-              "of a model without limits, trained without privacy on a simulated home")
+    origin = ("given in the config" if study.reference else f"{TYPICAL['c']:.0%} (c) and {TYPICAL['gamma']:.0%} (γ, β, α) "
+              "quantiles of a model without limits, trained on a simulated home with the cells' own noise, C and objective: "
+              "public, so that its noise protects no one")
     return (paragraph("The source gives levels (loose 1.0, medium 0.9, tight 0.75, too tight 0.5 of reference magnitudes) "
-                      f"and no numbers. Reference here: ‖c‖ {r.c:.3g}, |γ| {r.gamma:.3g}, |β| {r.beta:.3g}, |α| "
-                      f"{r.alpha:.3g} ({origin}).")
+                      f"and no numbers. Reference magnitudes here: {origin}.")
             + pages.frame_table(limits_table(study, found), "The limits used.")
             + paragraph("The bound on ‖g_cond‖ follows by the chain rule from the four limits, the spectral norms of the "
                         "other layers, ‖target‖ and the longest patch. Without an assumption on tokens LayerNorm may "
                         "amplify by 1,000; the second bound takes the spread of tokens as met. Both multiply worst "
                         "cases over depth and are loose. The part due to c alone is tight: a modulation layer's gradient is "
                         "at most √(1 + c²) times that at its output.")
-            + pages.frame_table(sizes_table(found.sizes), "At the final models, after the limits: quantiles as for the "
-                                "reference. Lab only."))
+            + ("" if not len(found.sizes) else pages.frame_table(
+                sizes_table(found.sizes), "At the final models, after the limits; quantiles as for the reference. Lab "
+                "only.")))
 
 
 def _privacy(study: AdaLNZero, found: Results) -> str:

@@ -1,10 +1,11 @@
-"""Train and measure the cells of the study; a cell that is kept in the run's folder is not run again."""
+"""Train and measure the cells of the study; a cell that is kept, in the run's folder or by another study beside it (in
+adaln-cells, by all that determines it), is not run again."""
 
 from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable
+import time
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,13 +31,24 @@ if TYPE_CHECKING:
     from simulations.adaln_zero import AdaLNZero
 
 
+STORE = "adaln-cells"
+Noise = tuple[str, float, float, str]        # what a reference is measured for: regime, asked, clip, objective
+# Fields of a study that no cell depends on: the lists that make its cells, and how it is run.
+LISTS = ("name", "title", "datasets", "limits", "reference", "sigmas", "epsilons", "non_private", "clips", "objectives",
+         "seeds", "checkpoint_every", "left_out", "hours", "small")
+
+
+class Late(Exception):
+    """A cell was not begun: the hours were spent."""
+
 
 @dataclass
 class Results:
     """rows: errors by task; gradients: norms by part (lab only); times: norms by diffusion time (lab only); costs: what
-    each training costs; sizes: magnitudes on the conditioning path and the bound; reference: what limits are a share of."""
+    each training costs; sizes: magnitudes on the conditioning path and the bound; reference: what limits are a share of, by
+    (regime, asked, clip, objective)."""
 
-    reference: AdaLNBound
+    reference: dict[Noise, AdaLNBound]
     rows: pd.DataFrame = field(default_factory=pd.DataFrame)
     gradients: pd.DataFrame = field(default_factory=pd.DataFrame)
     times: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -69,8 +81,8 @@ def privacy(study: AdaLNZero, fit: Fit) -> imp.DPSGD | None:
     return imp.DPSGD(fit.clip, delta=study.delta, **asked)
 
 
-def trained(study: AdaLNZero, fit: Fit, one: data.Set, bound: AdaLNBound | None, state: Path, progress: Progress
-            ) -> tuple[Model, diagnose.Norms | None]:
+def trained(study: AdaLNZero, fit: Fit, one: data.Set, bound: AdaLNBound | None, state: Path, progress: Progress,
+            dp: imp.DPSGD | None) -> tuple[Model, diagnose.Norms | None]:
     """The model of a cell, in its own units, and the norms of its last 20 % of steps."""
     units = one.units(data.public(study, fit.regime))
     windows = data.scaled(one.train, *units)
@@ -80,7 +92,7 @@ def trained(study: AdaLNZero, fit: Fit, one: data.Set, bound: AdaLNBound | None,
                  diffusion_steps=study.diffusion_steps,
                  limits=(0.0, 1.0), checkpoint=state if study.checkpoint_every else None,
                  checkpoint_every=study.checkpoint_every, device=device_of(study.device), progress=progress)
-    dp, objective = privacy(study, fit), objective_of(fit.objective)
+    objective = objective_of(fit.objective)
     if dp is None:
         return imp.train(windows, None, objective, None, **named), None
     watch = diagnose.Watch(0.2, state / "norms.bin" if study.checkpoint_every else None)
@@ -89,20 +101,29 @@ def trained(study: AdaLNZero, fit: Fit, one: data.Set, bound: AdaLNBound | None,
 
 # ---- cells
 
-def reference(study: AdaLNZero) -> dict[str, float]:
-    """Magnitudes that an AdaLN without limits reaches, trained without privacy on a *simulated* home (public): TYPICAL
-    quantiles of ||c||, |gamma|, |beta|, |alpha|."""
+def reference(study: AdaLNZero, fit: Fit, sigma: float) -> dict[str, float]:
+    """Magnitudes that an AdaLN without limits reaches on a *simulated* home (public), trained as the cell is: the same
+    noise, C, objective, steps. TYPICAL quantiles of ||c||, |gamma|, |beta|, |alpha|.
+
+    Noise keeps modulation small: quantiles of a model trained without it would be limits that no noisy cell reaches.
+    """
     one = data.load(study, "simulated", "")
-    fit = Fit("simulated", NONE, study.objectives[0], PLAIN, 0.0, study.clips[0], study.seeds[0])
-    model, _ = trained(replace(study, checkpoint_every=0), fit, one, None, Path(), SilentProgress())
-    found = magnitudes(study, model, data.scaled(one.train, *one.units(data.public(study, PLAIN))))
+    told = replace(fit, dataset="simulated", limits=NONE, seed=study.seeds[0])
+    dp = None if fit.regime == PLAIN else imp.DPSGD(fit.clip, sigma=sigma, delta=study.delta)
+    model, _ = trained(replace(study, checkpoint_every=0), told, one, None, Path(), SilentProgress(), dp)
+    found = magnitudes(study, model, data.scaled(one.train, *one.units(data.public(study, fit.regime))))
     return {name: max(found[name][1], 1e-3) for name in MAGNITUDES}
+
+
+def noise_of(fit: Fit) -> Noise:
+    """What a cell's reference depends on."""
+    return fit.regime, fit.asked, fit.clip, fit.objective
 
 
 def cell(study: AdaLNZero, fit: Fit, one: data.Set, limits: AdaLNBound, state: Path, progress: Progress) -> dict[str, Any]:
     """Train, fill both tasks, diagnose, account."""
     bound = bound_of(fit.limits, limits)
-    model, norms = trained(study, fit, one, bound, state, progress)
+    model, norms = trained(study, fit, one, bound, state, progress, privacy(study, fit))
     centre, unit = one.units(data.public(study, fit.regime))
     rows = []
     for task, observed in data.test_masks(study, one.test).items():
@@ -163,7 +184,8 @@ def play(study: AdaLNZero, place: Place, progress: Progress) -> Results:
     if study.threads:
         torch.set_num_threads(study.threads)
     folder = place.folder(study)
-    found = Results(reference_of(study, lambda: kept(folder, {"reference": 1}, lambda: reference(study))))
+    store, found = Path(place.out) / STORE, Results({})
+    end = time.monotonic() + 3600 * study.hours if study.hours else math.inf
     rows, gradients, times, costs, sizes = [], [], [], [], []
     progress.start(study.steps * sum(len(fits(study, dataset)) for dataset in study.datasets), study.name)
     for dataset in study.datasets:
@@ -176,12 +198,17 @@ def play(study: AdaLNZero, place: Place, progress: Progress) -> Results:
         found.sets[dataset] = one.note
         base = {"dataset": dataset, "objective": "none", "asked": 0.0, "clip": math.nan, "seed": study.seeds[0]}
         rows += [base | row for row in kept(folder, {"free": dataset}, lambda one=one: free(study, one))]
+        late: list[Fit] = []
         for fit in fits(study, dataset):
-            label = asdict(fit)
-            state = folder / "state" / digest(b"fe.adaln.1", label, 8).hex()
-            steps = _Steps(progress)
-            result = kept(folder, {"fit": label}, lambda fit=fit, one=one, state=state, steps=steps: cell(
-                study, fit, one, found.reference, state, steps))
+            label, steps = asdict(fit), _Steps(progress)
+            try:
+                result = kept(folder, {"fit": label}, lambda fit=fit, one=one, steps=steps: shared(
+                    study, fit, one, folder, store, found.reference, steps, end))
+            except Late:
+                late.append(fit)
+                progress.advance(study.steps)
+                continue
+            found.reference[noise_of(fit)] = AdaLNBound(**result["reference"])
             rows += [label | {"epsilon": result.get("privacy", {}).get("epsilon")} | row for row in result["rows"]]
             gradients += [label | {"part": part} | row for part, row in result["norms"].items()]
             times += [label | row for row in result["times"]]
@@ -189,13 +216,43 @@ def play(study: AdaLNZero, place: Place, progress: Progress) -> Results:
             if "privacy" in result:
                 costs.append(label | result["privacy"] | {"notes": result["notes"], "noise": result["noise"]})
             progress.advance(study.steps - steps.done)
+        if late:
+            found.unrun.append((f"{dataset}, {len(late)} of {len(fits(study, dataset))} trainings ("
+                                + "; ".join(fit.words for fit in late[:4]) + (" ..." if len(late) > 4 else "") + ")",
+                                f"not run: the {study.hours:g} hours were spent, `fedenergy resume` goes on"))
+    found.unrun += [(dataset, data.why_left_out(dataset, place.data)) for dataset in study.left_out]
     progress.close()
-    shutil.rmtree(folder / "state", ignore_errors=True)
+    if not any(unrun.endswith("goes on") for _, unrun in found.unrun):
+        shutil.rmtree(folder / "state", ignore_errors=True)
     for name, body in (("rows", rows), ("gradients", gradients), ("times", times), ("costs", costs), ("sizes", sizes)):
         setattr(found, name, pd.DataFrame(body))
     return found
 
 
-def reference_of(study: AdaLNZero, compute: Callable[[], dict[str, float]]) -> AdaLNBound:
-    """The study's own reference magnitudes, or those computed."""
-    return AdaLNBound(*study.reference) if study.reference else AdaLNBound(**compute())
+def shared(study: AdaLNZero, fit: Fit, one: data.Set, folder: Path, store: Path, known: dict[Noise, AdaLNBound],
+           progress: Progress, end: float) -> dict[str, Any]:
+    """A cell from the store, or made now. Late where the clock is past `end`."""
+    if time.monotonic() > end:
+        raise Late
+    limits = reference_for(study, fit, one, store, known)
+    key = {**shared_key(study), "fit": asdict(fit), "windows": one.mark,
+           "limits": None if fit.limits == NONE else asdict(limits)}
+    state = folder / "state" / digest(b"fe.adaln.1", asdict(fit), 8).hex()
+    return kept(store, key, lambda: cell(study, fit, one, limits, state, progress)) | {"reference": asdict(limits)}
+
+
+def reference_for(study: AdaLNZero, fit: Fit, one: data.Set, store: Path, known: dict[Noise, AdaLNBound]) -> AdaLNBound:
+    """The reference magnitudes of a cell's noise: the study's own, or measured once on the simulated home."""
+    noise = noise_of(fit)
+    if noise not in known:
+        dp = privacy(study, fit)
+        sigma = 0.0 if dp is None else dp.noise_multiplier(min(1.0, study.batch / len(one.train)), study.steps)
+        key = {**shared_key(study), "noise": noise, "sigma": sigma, "seed": study.seeds[0]}
+        known[noise] = (AdaLNBound(*study.reference) if study.reference else
+                        AdaLNBound(**kept(store, key, lambda: reference(study, fit, sigma))))
+    return known[noise]
+
+
+def shared_key(study: AdaLNZero) -> dict[str, Any]:
+    """What determines a cell beside its own fit: two studies that agree in this share their cells."""
+    return {"format": 1, **{name: value for name, value in asdict(study).items() if name not in LISTS}}

@@ -7,26 +7,29 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fedenergy.imputation.learned import network
+from fedenergy import imputation as imp
+from fedenergy.imputation import series
+from fedenergy.imputation.learned import Shape, network
 from fedenergy.privacy import accounting
 from fedenergy.report.words import number
 from fedenergy.studies import Place
-from simulations.objectives import data, runs
-from simulations.objectives.settings import AS_PUBLISHED, NO_PRIVACY, TRUE_EPSILON, TUNED, Fit, method
+from simulations.objectives import data, figures, models, runs
+from simulations.objectives.settings import AS_PUBLISHED, LEARNED, NO_PRIVACY, TRUE_EPSILON, TUNED, Fit, method
 
 if TYPE_CHECKING:
     from simulations.objective_conditioning import Objectives
 
 SUSTAINED = 1e13                # what the work is divided by, beside the hours that this machine would need
-TRAIN, TIMED = 3.5, 2           # a DP training step over a forward pass of its batch: backward twice, clipping, noise
+TRAIN, TIMED = 3.5, 3           # a DP training step over a forward pass of its batch: backward twice, clipping, noise
 
 
 def rows(study: Objectives, place: Place) -> list[tuple[str, str]]:
     """(what, value) pairs."""
     found: list[tuple[str, str]] = [
         ("tables", ", ".join(study.tables)),
-        ("model", f"DiT {study.depth} x {study.width}, patch {study.patch}; {study.steps:,} steps; DDIM {study.ddim_steps} "
-                  f"steps, {study.samples} samples; on {runs.device_of(study.device)}"),
+        ("model", f"DiT {study.depth} x {study.width}, patch {study.patch}: {_parameters(figure_net(study)):,} parameters; "
+                  f"{study.steps:,} steps; DDIM {study.ddim_steps} steps, {study.samples} samples; on "
+                  f"{models.device_of(study.device)}"),
         ("left open by the source", f"channels {study.channels}, loss on {study.loss_on}, reduction {study.reduction}, "
                                     f"training masks {study.training_masks}, scale {study.scale}, "
                                     f"checkpoint {study.select}")]
@@ -41,18 +44,33 @@ def rows(study: Objectives, place: Place) -> list[tuple[str, str]]:
         found.append((dataset, f"{one.records.reading.note}; {n:,} train, {len(one.records.valid):,} validation, "
                                f"{len(one.records.test):,} test windows of {one.train.length}; batch {batch}, "
                                f"q {min(1.0, batch / n):.4g}; scored in {one.records.reading.unit}"))
-        found += [(f"{dataset}, {regime}", cost(study, dataset, regime, epsilon, min(1.0, batch / n)))
-                  for regime, epsilon in asked(study)]
+        learned = {title: models.shape(study, method(title), one.train) for name, title in LEARNED.items()
+                   if name in study.learned}
+        if learned:
+            found.append((f"{dataset}, learned", ", ".join(f"{title} {_parameters(shape):,} parameters"
+                                                           for title, shape in learned.items())))
+        found += [(f"{dataset}, {regime}" + (f", {name}" if name == TUNED else ""),
+                   cost(study, dataset, regime, epsilon, min(1.0, batch / n), name))
+                  for name in ["eps", *([TUNED] if TUNED in study.objectives else [])] for regime, epsilon in asked(study)
+                  if name != TUNED or regime != NO_PRIVACY]
         for fit in runs.fits(study, dataset):
             train, fill = seconds(study, fit, one)
             hours, cells = hours + (train + fill) / 3600, cells + 1
             work = [a + b for a, b in zip(work, petaflop(study, fit, one))]
+    found += [(dataset, "not run: " + ("left out of the quick form" if series.present(dataset, place.data) else
+                                       "data absent")) for dataset in study.left_out]
+    if "figure 2" in study.tables:
+        row = _row_seconds(study, figure_net(study))
+        work[0] += 2 * 3 * forward_flop(study, study.window) / 1e15 * study.steps * study.batch
+        hours += (2 * study.steps * study.batch + 3 * figures.BATCH * figures.TIMES) * TRAIN * row / 3600
+        found.append(("figure 2", f"2 trainings on {figures.RECORDS} synthetic windows, which no one's privacy depends on; "
+                                  f"{figures.TIMES} times x {figures.BATCH} records for each of 3 curves"))
     found.append(("cells", f"{cells} trainings (a model that another table trained is not trained again)"))
     total = sum(work)
     found.append(("work", f"{number(work[0])} PFLOP of training, {number(work[1])} of sampling (the DiT's, TimeDiT's too): "
                           f"{number(total * 1e15 / SUSTAINED / 3600)} hours at {SUSTAINED / 1e12:g} TFLOP/s sustained"))
-    found.append(("estimated", f"{number(hours)} hours on this machine's {runs.device_of(study.device)}, from timed forward "
-                               "passes on random numbers"))
+    found.append(("estimated", f"{number(hours)} hours on this machine's {models.device_of(study.device)} for what no other "
+                               "table trained, from timed forward passes on random numbers"))
     return found
 
 
@@ -62,13 +80,15 @@ def asked(study: Objectives) -> list[tuple[str, float | None]]:
             for epsilon in {TRUE_EPSILON: study.epsilons}.get(regime, (None,))]
 
 
-def cost(study: Objectives, dataset: str, regime: str, epsilon: float | None, q: float) -> str:
-    """Sigma, steps and what they cost."""
+def cost(study: Objectives, dataset: str, regime: str, epsilon: float | None, q: float, name: str = "eps") -> str:
+    """Sigma, steps and what they cost; of a tuned method all runs of its grid together."""
     if regime == NO_PRIVACY:
         return "no noise, no privacy: epsilon is infinite"
-    dp, steps = runs.privacy(study, Fit(dataset, "eps", regime, epsilon, 0), q)
-    pld, rdp = (accounting.epsilon(dp.sigma, q, steps, study.delta, method=m) for m in ("pld", "rdp"))
-    said = (f"sigma {dp.sigma:.4g}, {steps:,} steps: epsilon {number(pld, 4)} (PLD; RDP {number(rdp, 4)}) at delta "
+    dp, steps = models.privacy(study, Fit(dataset, name, regime, epsilon, 0), q)
+    runs_of = len(study.tuning_clips) * len(study.tuning_rates) if name == TUNED else 1
+    pld, rdp = (accounting.epsilon(dp.sigma, q, steps * runs_of, study.delta, method=m) for m in ("pld", "rdp"))
+    grid = f"{runs_of} runs of " if runs_of > 1 else ""
+    said = (f"sigma {dp.sigma:.4g}, {grid}{steps:,} steps: epsilon {number(pld, 4)} (PLD; RDP {number(rdp, 4)}) at delta "
             f"{study.delta:g}")
     return said + (", where the source states 10" if regime == AS_PUBLISHED else f", asked {epsilon:g}")
 
@@ -79,7 +99,7 @@ def petaflop(study: Objectives, fit: Fit, one: data.Set) -> tuple[float, float]:
     if not how.diffuses:
         return 0.0, 0.0
     batch, n = data.batch_of(study, fit.dataset), len(one.train)
-    _, steps = runs.privacy(study, fit, min(1.0, batch / n))
+    _, steps = models.privacy(study, fit, min(1.0, batch / n))
     tries = len(study.tuning_clips) * len(study.tuning_rates) if fit.method == TUNED else 1
     row = forward_flop(study, one.train.length) / 1e15
     fills = len(one.conditions) * len(one.records.test) * len(study.samplers) * study.samples * study.ddim_steps
@@ -97,6 +117,15 @@ def forward_flop(study: Objectives, length: int) -> float:
     return study.depth * (tokens * (16 * width**2 + 4 * tokens * width) + 12 * width**2)
 
 
+def figure_net(study: Objectives) -> imp.DiTConfig:
+    """The network for one channel."""
+    return imp.DiTConfig(study.window, 1, study.patch, study.width, study.depth, study.heads)
+
+
+def _parameters(shape: Shape) -> int:
+    return sum(p.numel() for p in network(shape).parameters())
+
+
 _TIMES: dict[str, float] = {}
 
 
@@ -104,8 +133,8 @@ def seconds(study: Objectives, fit: Fit, one: data.Set) -> tuple[float, float]:
     """(training, filling) seconds of a fit, estimated."""
     how = method(fit.method)
     n, batch = len(one.train), data.batch_of(study, fit.dataset)
-    row = _row_seconds(study, runs.shape(study, how, one.train))
-    _, steps = runs.privacy(study, fit, min(1.0, batch / n))
+    row = _row_seconds(study, models.shape(study, how, one.train))
+    _, steps = models.privacy(study, fit, min(1.0, batch / n))
     tries = len(study.tuning_clips) * len(study.tuning_rates) if fit.method == TUNED else 1
     checks = steps // study.valid_every * len(one.records.valid) if study.select == "best" else 0
     fills = len(one.conditions) * len(one.records.test) * (
@@ -113,9 +142,9 @@ def seconds(study: Objectives, fit: Fit, one: data.Set) -> tuple[float, float]:
     return tries * row * (TRAIN * steps * batch + checks), row * fills
 
 
-def _row_seconds(study: Objectives, shape) -> float:
+def _row_seconds(study: Objectives, shape: Shape) -> float:
     """Seconds of a forward pass per window, measured once per shape."""
-    device = runs.device_of(study.device)
+    device = models.device_of(study.device)
     if study.threads:
         torch.set_num_threads(study.threads)
     key = f"{shape} {device}"
@@ -128,11 +157,13 @@ def _row_seconds(study: Objectives, shape) -> float:
             more = {"extra": x} if shape.extra else {}
             net(*args, **more)
             _wait(device)
-            begin = time.perf_counter()
+            took = []
             for _ in range(TIMED):
+                begin = time.perf_counter()
                 net(*args, **more)
-            _wait(device)
-            _TIMES[key] = (time.perf_counter() - begin) / TIMED / rows
+                _wait(device)
+                took.append(time.perf_counter() - begin)
+            _TIMES[key] = min(took) / rows                       # the shortest: other work disturbs
     return _TIMES[key]
 
 

@@ -168,6 +168,8 @@ class Recount:
                          self._table_8(TUNED, [EPS]), "3 sets; means over rates and over horizons"),
             self.counted("Table 8", "unweighted v is below both (MAE, RMSE)", "12 of 12",
                          self._table_8(V, [EPS, TUNED]), "3 sets; means over rates and over horizons"),
+            self.counted("Table 8", "tuning by validation loss chooses C = 1", "3 of 3",
+                         over_datasets(n["8"], self._chose_one), "3 sets, every seed"),
             self.counted("Table C.13", "the sd of MAE over seeds is lower for v dynamic than for eps", "9 of 9",
                          below(c, n["C.13"], V_DYNAMIC, [EPS], ("mae_sd",)), "9 pairs at 50 %; at least 2 seeds"),
             self.counted("Table D.12", "v dynamic has the lowest MSE of eps, v, v dynamic", "60 of 60",
@@ -231,6 +233,14 @@ class Recount:
                 return None
             return all(values[(m, low)] < values[(m, name)] for name in high for m in ("mae", "rmse"))
         return [partial(test, dataset, group) for dataset in NEEDS["8"].datasets for group in groups]
+
+    def _chose_one(self, dataset: str, view: View) -> bool | None:
+        costs = self.results.costs
+        if "checkpoint" not in costs or view.sampler != self.study.samplers[0]:
+            return None
+        here = costs[(costs["dataset"] == dataset) & (costs["method"] == TUNED) & (costs["regime"] == view.regime)
+                     & (costs["asked"] == view.asked)]
+        return bool((here["clip"] == 1.0).all()) if len(here) else None
 
     def _mean_below(self, dataset: str, view: View) -> bool | None:
         need = NEEDS["F.14"]

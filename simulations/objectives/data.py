@@ -25,12 +25,14 @@ SEED = 0                # of test masks and test windows: the same for every met
 
 @dataclass(frozen=True, eq=False)
 class Set:
-    """A data set as a study uses it. conditions: {condition: (n, T, D) True where observed}; absent: condition -> why."""
+    """A data set as a study uses it. conditions: {condition: (n, T, D) True where observed}; absent: condition -> why;
+    mark: digest of the training and validation windows; tested: {condition: digest of test windows, truth and mask}."""
 
     records: series.Records
     conditions: dict[Condition, np.ndarray]
     absent: dict[Condition, str]
-    mark: str                # digest of the training windows
+    mark: str
+    tested: dict[Condition, str]
 
     @property
     def train(self) -> imp.Windows:
@@ -77,8 +79,14 @@ def load(study: Objectives, dataset: str, data: str) -> Set:
             absent[condition] = f"data absent ({Path(str(error).split(':')[0]).name})"
         except ValueError as error:
             absent[condition] = str(error)
-    values = np.ascontiguousarray(np.nan_to_num(records.train.values))
-    return Set(records, masks, absent, digest(b"fe.windows.1", values.tobytes(), 8).hex())
+    tested = {condition: _mark(records.test.values, records.truth, mask) for condition, mask in masks.items()}
+    return Set(records, masks, absent, _mark(records.train.values, records.valid.values), tested)
+
+
+def _mark(*arrays: np.ndarray) -> str:
+    """The same text for the same arrays, NaN included."""
+    parts = b"".join(np.ascontiguousarray(np.nan_to_num(x, nan=-1e300)).tobytes() for x in arrays)
+    return digest(b"fe.windows.1", parts, 8).hex()
 
 
 def mask_of(condition: Condition, data: str, step_minutes: int) -> imp.Masks:

@@ -18,6 +18,7 @@ from fedenergy.report.axes import TEXT
 from fedenergy.report.gallery import Plate
 from fedenergy.report.svg import INK, MUTED, PALETTE
 from simulations import pages
+from simulations.objectives.models import device_of
 from simulations.objectives.paper import EPS, V_DYNAMIC, V
 from simulations.objectives.settings import AS_PUBLISHED, NO_PRIVACY, TRUE_EPSILON
 from simulations.objectives.tables import WORDS, condition_words
@@ -63,7 +64,6 @@ def curves(study: Objectives) -> dict[str, Any]:
     times = np.linspace(0, study.diffusion_steps - 1, TIMES).round().astype(int).tolist()
     batch, found = synthetic(BATCH, study.window, seed=1), {"t": times}
     a = alpha_bar(study.schedule, study.diffusion_steps).numpy()[times]
-    from simulations.objectives.runs import device_of
     for target, weights in (("eps", ("none",)), ("v", ("none", "alpha_bar"))):
         objective = imp.Objective(target, "none", study.loss_on, study.reduction)
         model = imp.train(windows, None, objective, dp, steps=study.steps, seed=study.seeds[0], rate=study.rate, net=net,

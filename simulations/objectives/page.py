@@ -113,7 +113,8 @@ def _special(study: Objectives, results: Results, table: pd.DataFrame) -> list[P
     makers = {"3": ("Table 3: decomposition", lambda: tables.table_3(study, cells, shown, conditions)),
               "4": ("Table 4: gradient norms in training", lambda: tables.table_4(results)),
               "5": ("Table 5: MAE by missing rate", lambda: tables.table_5(study, cells, shown)),
-              "8": ("Table 8: tuned eps", lambda: tables.table_8(study, results)),
+              "8": ("Table 8: tuned eps", lambda: tables.table_8(study, results)
+                    + tables.table_8_errors(study, cells, shown)),
               "I.17": ("Table I.17: controlled attenuation", lambda: tables.table_i17(results))}
     for name, (title, make) in makers.items():
         if name in study.tables:

@@ -124,7 +124,8 @@ def measured(study: Objectives, table: pd.DataFrame, costs: pd.DataFrame, datase
     windows = {row["method"]: row["home_windows"] for row in own}
     source = number(source_epsilon(own[0]["q"]), 4) if own else ""
     titles = ["method", "regime", "seeds", "true ε", "ε, household", *(f"MSE, {name}" for name in study.samplers),
-              f"MAE, {study.samplers[0]}", f"RMSE, {study.samplers[0]}", "MSE / best free", "source: MSE", "source: true ε"]
+              f"MAE, {study.samplers[0]}", f"RMSE, {study.samplers[0]}", "MSE / best free",
+              "source: MSE", "source: MAE", "source: true ε"]
     lines = []
     for (regime, asked, method), part in here.groupby(["regime", "asked", "method"], dropna=False, sort=False):
         by = {row["sampler"]: row for row in part.to_dict("records")}
@@ -134,9 +135,9 @@ def measured(study: Objectives, table: pd.DataFrame, costs: pd.DataFrame, datase
         epsilon = epsilons.get((dataset, method, regime, -1.0 if math.isnan(asked) else asked))
         if method == "dp_gp":
             epsilon = asked
-        told = None
+        told = mae = ""
         if trained and regime != NO_PRIVACY:
-            told = paper.quoted(dataset, *condition, method, asked, "mse")
+            told, mae = (_quoted(dataset, condition, method, asked, metric) for metric in ("mse", "mae"))
         mses = [_spread(by[name], "mse") if name in by else ("" if alone else NOT_RUN) for name in study.samplers]
         if alone:
             mses[0] = _spread(first, "mse")
@@ -147,8 +148,7 @@ def measured(study: Objectives, table: pd.DataFrame, costs: pd.DataFrame, datase
             "" if regime == "free" else household(math.inf if epsilon is None else epsilon, study.delta,
                                                   int(windows.get(method, max(windows.values(), default=1)))),
             *mses, _spread(first, "mae"), _spread(first, "rmse"), number(first["ratio"]),
-            "" if told is None else f"{told:,.2f}",
-            "" if told is None else source if asked == paper.EPSILON else "σ not given"])
+            told, mae, "" if not (told or mae) else source if asked == paper.EPSILON else "σ not given"])
     run = {(line[0], line[1]) for line in lines}
     for regime in dict.fromkeys(view.regime_words for view in views(study)):
         lines += [[method, regime, f"0 of {len(study.seeds)}", "", "", NOT_RUN, *[""] * (len(titles) - 6)]
@@ -160,6 +160,16 @@ def measured(study: Objectives, table: pd.DataFrame, costs: pd.DataFrame, datase
                         "source states the ε of the regime (10 as published); its true ε: what its σ and steps cost on "
                         "these windows.",
                         ["method", "regime", "ε, household"], group=1, tall=False)
+
+
+def _quoted(dataset: str, condition: Condition, method: str, asked: float, metric: str) -> str:
+    """The source's number as text, with its deviation where table C.13 gives one; "" where the text at hand has none."""
+    value = paper.quoted(dataset, *condition, method, asked, metric)
+    if value is None:
+        return ""
+    deviation = paper.TABLE_C13.get((dataset, condition[0], method)) if (metric, condition[1], asked) == (
+        "mae", 0.5, paper.EPSILON) else None
+    return f"{value:,.2f}" + ("" if deviation is None else f" ± {deviation[1]:g}")
 
 
 def _rank(study: Objectives, line: list[str]) -> tuple[int, int]:
@@ -258,12 +268,14 @@ def table_i17(results: Results) -> str:
     lines = []
     group = results.attenuations.groupby(["dataset", "regime", "low", "high"], sort=False)
     for (dataset, regime, low, high), part in group:
-        told = paper.TABLE_I17.get(dataset, (None, None))[0 if low == 0 else 1] if low in (0, 900) else None
+        told = [source.get(dataset, (None, None))[0 if low == 0 else 1] if low in (0, 900) and regime == AS_PUBLISHED
+                else None for source in (paper.TABLE_I17, paper.I17_P95)]
         lines.append([dataset, WORDS[regime], f"{low}–{high}",
                       *(f"{100 * part[name].mean():.3f}" for name in ("median", "ratio_of_medians", "ratio_of_p95")),
-                      "" if told is None or regime != AS_PUBLISHED else f"{told:g}"])
+                      *("" if x is None else f"{x:g}" for x in told)])
     return markup.table(["data set", "regime", "t", "median attenuation (%)", "1 − ratio of medians (%)",
-                         "1 − ratio of p95 (%)", "source (%)"], lines, "The same v checkpoint, windows, masks, noise "
+                         "1 − ratio of p95 (%)", "source: medians (%)", "source: p95 (%)"], lines,
+                        "The same v checkpoint, windows, masks, noise "
                         "and times; only the weight changes from 1 to ᾱ_t. A draw's attenuation is exactly 1 − ᾱ_t; the "
                         "source's figure is a ratio of median norms. Lab only.", ["regime", "t"], group=1)
 
@@ -285,6 +297,24 @@ def table_8(study: Objectives, results: Results) -> str:
                          "ε, all runs", "source"], lines, "Chosen by validation loss. The choice reads every run: all of "
                         "them are charged. That the choice reads the validation windows is not covered.",
                         ["regime", "source"])
+
+
+def table_8_errors(study: Objectives, cells: Cells, views: Iterable[View]) -> str:
+    """MAE and RMSE of tuned eps, eps and v, averaged over the rates of a pattern and over the horizons."""
+    groups = {pattern: [(pattern, rate) for rate in study.rates] for pattern in study.patterns if pattern in paper.PATTERNS}
+    groups |= {SUFFIX: [(SUFFIX, h) for h in study.horizons]} if study.horizons else {}
+    names, lines = [("tuned", "eps tuned"), (paper.EPS, paper.EPS), (paper.V, paper.V)], []
+    for dataset in study.datasets:
+        for group, conditions in groups.items():
+            told = paper.TABLE_8_MAE.get((dataset, group), {})
+            for view in views:
+                source = told if (view.regime, view.sampler) == (AS_PUBLISHED, LITERAL) else {}
+                for key, method in names:
+                    ours = [averaged(cells, dataset, conditions, method, view, metric) for metric in ("mae", "rmse")]
+                    lines.append([dataset, group, view.words, method, *(NOT_RUN if x is None else number(x) for x in ours),
+                                  f"{source[key]:g}" if key in source else ""])
+    return markup.table(["data set", "hidden", "view", "method", "MAE", "RMSE", "source: MAE"], lines,
+                        "Means over the rates of a pattern, or over the horizons.", ["hidden", "view", "method"], group=2)
 
 
 def costs_table(study: Objectives, results: Results) -> str:

@@ -62,6 +62,77 @@ def test_contract_a_resumed_run_trains_nothing(finished, monkeypatch):
     assert (again.folder / "metrics.csv").read_bytes() == before
 
 
+def test_contract_studies_beside_each_other_share_their_cells(finished, tmp_path, monkeypatch):
+    """Another study of the same settings trains only what the first did not: one limit more."""
+    place, first = finished
+    trained, cell = [], runs.cell
+    monkeypatch.setattr(runs, "cell", lambda study, fit, *more: trained.append(fit) or cell(study, fit, *more))
+    other = replace(SMALL, name="other", title="Other", limits=("medium", "tight"), epsilons=(), small=True)
+    done = studies.run(other, place, SilentProgress())
+    assert [fit.limits for fit in trained] == ["tight"]
+    rows = [pd.read_csv(folder / "table.csv").query("limits == 'medium' and asked == 0.2") for folder in
+            (first.folder, done.folder)]
+    pd.testing.assert_frame_equal(*(part.reset_index(drop=True) for part in rows))
+
+
+def test_statistical_the_reference_is_what_a_model_without_limits_reaches_at_the_cells_noise(tmp_path):
+    """Trained alike on the simulated home (its own seed and noise, no limits): quantiles of that very model; noise changes
+    them; the config's own come before."""
+    study = replace(SMALL, reference=(), epsilons=(), non_private=True)
+    one, known = data.load(study, "simulated", ""), {}
+    loud = Fit("simulated", "medium", "eps", PUBLISHED, 0.2, 1.0, 0)
+    plain = replace(loud, limits="none", regime=PLAIN, asked=0.0)
+    found = [runs.reference_for(study, fit, one, tmp_path, known) for fit in (loud, plain)]
+    assert found[0] != found[1]
+    assert list(known) == [(PUBLISHED, 0.2, 1.0, "eps"), (PLAIN, 0.0, 1.0, "eps")]
+    fit = replace(loud, limits="none")
+    model, _ = runs.trained(study, fit, one, None, Path(), SilentProgress(), runs.privacy(study, fit))
+    sizes = measure.magnitudes(study, model, data.scaled(one.train, *one.units(False)))
+    assert {name: getattr(found[0], name) for name in measure.MAGNITUDES} == pytest.approx(
+        {name: max(values[1], 1e-3) for name, values in sizes.items()}, rel=1e-6)
+    assert runs.reference_for(SMALL, loud, one, tmp_path, {}) == AdaLNBound(3.0, 0.5, 0.5, 0.5)
+
+
+def test_hours_leave_the_rest_not_run(finished, tmp_path):
+    """No cell is begun: the page says so, and that the source's claims were not tested."""
+    _, first = finished
+    study = replace(SMALL, name="short", hours=1e-9)
+    done = studies.run(study, studies.Place("", str(tmp_path)), SilentProgress())
+    assert any("4 of 4 trainings" in line and "not run" in line for line in done.lines)
+    claims_of = pd.read_csv(done.folder / "what_holds.csv")
+    assert set(claims_of[~claims_of["own"]]["ours"]) == {"not run"}
+    assert len(claims_of[~claims_of["own"]]) == len(claims.SOURCE)
+    again = pd.read_csv(first.folder / "what_holds.csv")
+    tested = again[again["ours"] != "not run"]
+    assert "Training at σ 0.03 to 0.2 carries rigorous privacy guarantees." in set(tested["claim"])
+    assert "not run" in set(again["ours"])                           # no ablation in this study
+
+
+@pytest.mark.slow
+def test_full_size_runs_twenty_steps_and_resumes(tmp_path):
+    """The published config as it is but for its data set (simulated), steps, samples: cut in step 15, resumed from step 10,
+    the same bytes as in one go."""
+    class Stop(SilentProgress):
+        count = 0
+
+        def advance(self, n=1, **_):
+            self.count += n
+            if self.count >= 15:
+                raise KeyboardInterrupt
+    full, _ = studies.load(Path(__file__).parents[2] / "configs" / "adaln_published.toml")
+    study = replace(full, datasets=("simulated",), limits=("medium",), sigmas=(0.2,), seeds=(0,), steps=20,
+                    checkpoint_every=10, samples=1, ddim_steps=2, test_windows=1, probes=1, reference=(8.0, 1.0, 0.5, 0.5),
+                    batch=16, threads=1)
+    assert (study.width, study.depth, study.length, study.patch) == (256, 8, 168, 4)
+    place = studies.Place("", str(tmp_path / "stopped"))
+    with pytest.raises(KeyboardInterrupt):
+        studies.run(study, place, Stop())
+    stopped = studies.resume(place.folder(study), SilentProgress())
+    whole = studies.run(study, studies.Place("", str(tmp_path / "whole")), SilentProgress())
+    assert (stopped.folder / "metrics.csv").read_bytes() == (whole.folder / "metrics.csv").read_bytes()
+    assert "hours" in dict(study.check(place))["estimated"]
+
+
 def test_contract_an_interrupted_cell_goes_on_where_it_stood(tmp_path):
     """Stopped in step 5, with a checkpoint after step 4: the same bytes as without the stop, norms included."""
     class Stop(SilentProgress):
@@ -115,7 +186,7 @@ def test_every_config_is_read_and_has_a_toy(path):
     study, _ = studies.load(path, quick=True)
     assert study.name.endswith("-quick")
     assert study.small
-    assert len(runs.fits(study, study.datasets[0])) <= 8
+    assert len(runs.fits(study, study.datasets[0])) <= 16
     full, _ = studies.load(path)
     assert (full.steps, full.batch, full.rate, full.weight_decay, full.ema) == (20_000, 96, 7e-4, 2e-5, 0.999)
     assert (full.length, full.stride, full.warmup, full.diffusion_steps) == (168, 24, 1000, 1000)
@@ -170,7 +241,7 @@ def test_oracle_the_sampler_sees_the_models_own_units():
     """A net that answers with what it is shown: the base, the [0, 1] units and the mask cancel out."""
     one = data.load(SMALL, "simulated", "")
     fit = Fit("simulated", "none", "x0", PLAIN, 0.0, 1.0, 0)
-    model, _ = runs.trained(replace(SMALL, objectives=("x0",)), fit, one, None, Path(), SilentProgress())
+    model, _ = runs.trained(replace(SMALL, objectives=("x0",)), fit, one, None, Path(), SilentProgress(), None)
     windows = data.scaled(one.test, *one.units(False))
 
     class Echo(torch.nn.Module):
@@ -196,8 +267,9 @@ def test_contract_the_limits_of_a_cell_reach_its_network(finished):
     limits = AdaLNBound(*SMALL.reference)
     hard = AdaLNBound(c=2.25, soft=False)
     for name, wanted in (("none", None), ("medium", limits.scaled(0.9)), ("tight, c only, hard", hard)):
-        model, norms = runs.trained(SMALL, Fit("simulated", name, "eps", PUBLISHED, 0.2, 1.0, 0), one,
-                                    runs.bound_of(name, limits), Path(), SilentProgress())
+        fit = Fit("simulated", name, "eps", PUBLISHED, 0.2, 1.0, 0)
+        model, norms = runs.trained(SMALL, fit, one, runs.bound_of(name, limits), Path(), SilentProgress(),
+                                    runs.privacy(SMALL, fit))
         assert model.setup.net.bound == wanted
         assert len(norms.total) == sum(model.history.batches[5:])
         assert model.setup.schedule == "linear"
@@ -222,7 +294,7 @@ def verdict(found: runs.Results, study: AdaLNZero, words: str) -> str:
 
 def results_of(rows: pd.DataFrame, epsilon: float = 1e5, gradients: pd.DataFrame | None = None) -> runs.Results:
     costs = pd.DataFrame({"regime": [PUBLISHED], "epsilon": [epsilon]})
-    return runs.Results(AdaLNBound(), rows, pd.DataFrame() if gradients is None else gradients, costs=costs)
+    return runs.Results({}, rows, pd.DataFrame() if gradients is None else gradients, costs=costs)
 
 
 @pytest.mark.parametrize(("with_limits", "expected"), [(0.4, HOLDS), (0.498, FAILS), (0.6, FAILS)])
@@ -265,8 +337,9 @@ def test_golden_limits_that_nothing_reaches_are_said_not_to_act():
     rows, study = rows_of({"none": 0.5, "medium": 0.4}), SMALL
     for size, expected in ((0.1, FAILS), (10.0, HOLDS)):
         found = results_of(rows)
-        found.reference = AdaLNBound(1.0, 1.0, 1.0, 1.0)
-        found.sizes = pd.DataFrame([{"limits": "none", "regime": PUBLISHED, "bound": np.inf,
+        found.reference = {(PUBLISHED, 0.05, 1.0, "eps"): AdaLNBound(1.0, 1.0, 1.0, 1.0)}
+        found.sizes = pd.DataFrame([{"limits": "none", "regime": PUBLISHED, "asked": 0.05, "clip": 1.0, "objective": "eps",
+                                     "bound": np.inf,
                                      **dict.fromkeys(measure.MAGNITUDES, size)}])
         assert verdict(found, study, "The limits (medium) act") == expected
         assert verdict(found, study, "consistently") == (HOLDS if expected == HOLDS else OPEN_QUESTION)

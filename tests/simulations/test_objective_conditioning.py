@@ -17,7 +17,7 @@ from fedenergy.imputation import series
 from fedenergy.privacy import accounting
 from fedenergy.progress import SilentProgress
 from simulations.objective_conditioning import Objectives
-from simulations.objectives import claims, data, figures, paper, runs, tables
+from simulations.objectives import claims, data, figures, models, paper, runs, tables
 from simulations.objectives.settings import AS_PUBLISHED, LITERAL, NEEDS, TABLES, TRUE_EPSILON, Fit, method
 from simulations.pages import FAILS, HOLDS, OPEN_QUESTION
 
@@ -142,19 +142,19 @@ def test_every_table_and_figure_has_a_config():
 def test_sigma_and_steps_meet_a_true_epsilon():
     """127 windows, batch 32: 104 steps at sigma 1.5 cost at most 10, one more costs more."""
     q = 32 / 127
-    assert runs.most_steps(10.0, 1.5, q, 1e-5, 100_000) == 104
+    assert models.most_steps(10.0, 1.5, q, 1e-5, 100_000) == 104
     assert accounting.epsilon(1.5, q, 104, 1e-5) <= 10 < accounting.epsilon(1.5, q, 105, 1e-5)
     fit = Fit("etth1", "eps", TRUE_EPSILON, 8.0, 42)
-    dp, steps = runs.privacy(Objectives(steps=500), fit, q)
+    dp, steps = models.privacy(Objectives(steps=500), fit, q)
     assert accounting.epsilon(dp.sigma, q, steps, 1e-5) <= 8.0
-    dp, steps = runs.privacy(Objectives(calibrate="steps"), fit, q)
+    dp, steps = models.privacy(Objectives(calibrate="steps"), fit, q)
     assert (dp.sigma, steps) == (1.5, 69)
 
 
 def test_a_tuned_grid_is_charged_whole():
     """Four runs together stay within epsilon 10: each gets the sigma of four times the steps."""
     study = Objectives(objectives=("eps tuned",), tuning_clips=(0.5, 1.0), tuning_rates=(1e-4, 1e-3), steps=50)
-    dp, steps = runs.privacy(study, Fit("etth1", "eps tuned", TRUE_EPSILON, 10.0, 42), 0.25)
+    dp, steps = models.privacy(study, Fit("etth1", "eps tuned", TRUE_EPSILON, 10.0, 42), 0.25)
     assert 9.9 < accounting.epsilon(dp.sigma, 0.25, 4 * steps, 1e-5) <= 10
 
 
@@ -197,14 +197,32 @@ def test_nothing_is_run_twice_and_an_interrupted_run_goes_on(finished, monkeypat
     """With every training refused, the kept cells give the same files; with one cell gone, its stored model serves."""
     place, done = finished
     before = {name: (done.folder / name).read_bytes() for name in ("metrics.csv", "table.csv", "claims.csv")}
-    monkeypatch.setattr(runs.diagnose, "train_watched", lambda *_, **__: pytest.fail("trained again"))
-    monkeypatch.setattr(runs.imp, "train", lambda *_, **__: pytest.fail("trained again"), raising=False)
+    monkeypatch.setattr(models.diagnose, "train_watched", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr(models.imp, "train", lambda *_, **__: pytest.fail("trained again"), raising=False)
     lost = next(p for p in (done.folder / "cells").glob("*.json") if "fit" in json.loads(p.read_text())["key"])
     lost.unlink()
     again = studies.resume(done.folder, SilentProgress(), place.data)
     assert again.folder == done.folder
     assert {name: (done.folder / name).read_bytes() for name in before} == before
     assert lost.exists()
+
+
+def test_another_table_of_the_same_models_fills_nothing_again(finished, monkeypatch):
+    """Fewer methods, seeds and samplers of the same study, another name: every error is kept with its model."""
+    place, first = finished
+    monkeypatch.setattr(models.imp, "fill", lambda *_, **__: pytest.fail("filled again"))
+    monkeypatch.setattr(models.diagnose, "train_watched", lambda *_, **__: pytest.fail("trained again"))
+    other = replace(TINY, name="other", datasets=("etth1",), objectives=("eps", "v alpha_bar"), learned=(),
+                    samplers=("clip_x0",), seeds=(43,), tables=("C.13",), attenuate=False, left_out=("electricity", "ettm1"))
+    done = studies.run(other, place, SilentProgress())
+    ours, theirs = (pd.read_csv(folder / "metrics.csv").merge(pd.read_csv(folder / "cells.csv"), on="cell")
+                    for folder in (done.folder, first.folder))
+    keys = ["objective", "regime", "sampler", "pattern", "seed_x", "metric"]
+    both = ours[ours["regime"].isin(["as_published", TRUE_EPSILON])].merge(theirs, on=keys)
+    assert len(both) == (2 * 2 + 1) * 4                                      # methods x regimes, dp_gp; four metrics
+    assert both["value_x"].tolist() == both["value_y"].tolist()
+    assert {"electricity: not run (data absent)", "ettm1: not run (data absent)"} <= {
+        re.sub(r"not run: (\S+) ", r"\1: not run ", line) for line in done.lines}
 
 
 def test_hours_leave_the_rest_not_run(ett, tmp_path):
@@ -313,25 +331,32 @@ def test_figure_2_follows_proposition_1_on_a_synthetic_batch():
 # ---- full size
 
 @pytest.mark.slow
-def test_full_size_runs_a_few_steps_and_resumes(ett, tmp_path, monkeypatch):
-    """8 x 256, patch 1, on CUDA where there is one: 4 steps cut after 2 go on from the checkpoint and equal 4 in one go."""
-    study = replace(TINY, name="full", datasets=("etth1",), objectives=("v alpha_bar",), learned=(), width=256, depth=8,
-                    heads=8, patch=1, window=96, steps=4, checkpoint_every=2, seeds=(42,), regimes=(AS_PUBLISHED,),
-                    device="auto", samplers=("literal",), tables=("1",), attenuate=False)
+def test_full_size_runs_twenty_steps_and_resumes(ett, tmp_path, monkeypatch):
+    """Table 1's config as it is but for what is tested of it, its steps and samples, on CUDA where there is one: cut in step
+    15, resumed from step 10, the same errors as in one go; the cells that the hours leave read "not run"."""
+    full, _ = studies.load(ROOT / "configs" / "objectives_table1.toml")
+    study = replace(full, datasets=("etth1", "electricity"), objectives=("v alpha_bar",), seeds=(42,),
+                    regimes=(AS_PUBLISHED,), patterns=("outage",), samplers=("literal",), steps=20, checkpoint_every=10,
+                    valid_every=10, batch=4,
+                    ddim_steps=2, samples=1, test_windows=1, kalman=False, threads=1)
+    assert (study.width, study.depth, study.patch, study.window) == (256, 8, 1, 96)
     whole = studies.run(study, studies.Place(ett, str(tmp_path / "a")), SilentProgress())
-    step, calls = runs.diagnose.training._Trainer.step, []
+    step, calls = models.diagnose.training._Trainer.step, []
 
     def interrupted(self):
         calls.append(1)
-        if len(calls) == 4:
+        if len(calls) == 15:
             raise KeyboardInterrupt
         step(self)
-    monkeypatch.setattr(runs.diagnose.training._Trainer, "step", interrupted)
+    monkeypatch.setattr(models.diagnose.training._Trainer, "step", interrupted)
     place = studies.Place(ett, str(tmp_path / "b"))
     with pytest.raises(KeyboardInterrupt):
         studies.run(study, place, SilentProgress())
     again = studies.resume(place.folder(study), SilentProgress(), ett)
-    assert len(calls) == 4 + 2                                   # steps 3 and 4 only
+    assert len(calls) == 15 + 10                                 # steps 11 to 20 only
     mine = [t[t["method"] == "v alpha_bar"]["mse"].iloc[0] for t in (whole.table, again.table)]
     assert math.isclose(*mine, rel_tol=1e-6)
+    assert "electricity: not run (data absent)" in again.page.read_text()
+    late = studies.run(replace(study, name="late", seeds=(43,), hours=1e-9), place, SilentProgress())
+    assert "0 of 1" in late.page.read_text()
     assert float(dict(study.check(place))["estimated"].split()[0]) >= 0
