@@ -22,7 +22,7 @@ from fedenergy.privacy import accounting
 from fedenergy.progress import Progress
 from fedenergy.report.words import number
 from fedenergy.studies import Finished, Place
-from simulations.adaln import data, page, runs
+from simulations.adaln import data, measure, page, runs
 from simulations.adaln.measure import device_of
 from simulations.adaln.settings import DATASETS, PLAIN, REGIMES, SCALINGS, TASKS, TRUE, noise_words, objective_of, parse
 
@@ -161,9 +161,12 @@ class AdaLNZero:
             rows.append((dataset, one.note))
             rows += self._costs(dataset, len(one.train))
             cells = len(runs.fits(self, dataset))
+            noises = 0 if self.reference else len({runs.noise_of(fit) for fit in runs.fits(self, dataset)})
             fill = len(one.test) * len(TASKS) * self.samples * self.ddim_steps / self.batch
-            total += cells * forward * (TRAIN * self.steps + fill)
-            rows.append((f"{dataset}, cells", f"{cells} trainings"))
+            probe = TRAIN * self.probes * measure.PROBED / self.batch
+            total += forward * (cells * (TRAIN * self.steps + fill + probe) + noises * TRAIN * self.steps)
+            told = f"{cells} trainings" + (f"; {noises} more for reference magnitudes" if noises else "")
+            rows.append((f"{dataset}, cells", f"{told}; those of another study in the same folder are not made again"))
         rows += [(dataset, data.why_left_out(dataset, place.data)) for dataset in self.left_out]
         rows.append(("estimated", f"{number(total / 3600)} hours on this machine's {device_of(self.device)}, from timed "
                                   "forward passes"))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 REACH = {False: 6.0, True: 3.0}    # x0 is kept within so many units at every sampling step: deviations; public limits
 COVER = (0.05, 0.95)
+PROBED = 20                        # diffusion times of each probed window
 CEILING = 1.2                  # times sqrt(T D): longer noise has a chance of 6e-20 at T D = 1,176 (Chernoff)
 MAGNITUDES = ("c", "gamma", "beta", "alpha")
 TYPICAL = {"c": 0.9, "gamma": 0.99, "beta": 0.99, "alpha": 0.99}     # a magnitude: what lies above is rare

@@ -24,7 +24,7 @@ from fedenergy.privacy import accounting
 from fedenergy.progress import Progress, SilentProgress
 from fedenergy.studies import Place, kept
 from simulations.adaln import data
-from simulations.adaln.measure import COVER, MAGNITUDES, REACH, bounds, device_of, fill, magnitudes, scores
+from simulations.adaln.measure import COVER, MAGNITUDES, PROBED, REACH, bounds, device_of, fill, magnitudes, scores
 from simulations.adaln.settings import NONE, PLAIN, PUBLISHED, SCHEDULE, TRUE, Fit, bound_of, objective_of
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def cell(study: AdaLNZero, fit: Fit, one: data.Set, limits: AdaLNBound, state: P
     model.net.cpu()                # sampling moved it
     whole = np.flatnonzero(one.train.known.all((1, 2)))
     windows = data.scaled(one.train.take(np.sort(stream(0, "probes").permutation(whole)[:study.probes])), centre, unit)
-    found = diagnose.probe(model, windows, 20, clip=fit.clip, masks=data.training_masks(study))
+    found = diagnose.probe(model, windows, PROBED, clip=fit.clip, masks=data.training_masks(study))
     said = model.privacy
     result = {"rows": rows, "norms": {} if norms is None else norms.table(), "times": diagnose.by_time(found),
               "sizes": {name: values[1] for name, values in magnitudes(study, model, windows).items()},

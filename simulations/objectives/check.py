@@ -69,8 +69,8 @@ def rows(study: Objectives, place: Place) -> list[tuple[str, str]]:
     total = sum(work)
     found.append(("work", f"{number(work[0])} PFLOP of training, {number(work[1])} of sampling (the DiT's, TimeDiT's too): "
                           f"{number(total * 1e15 / SUSTAINED / 3600)} hours at {SUSTAINED / 1e12:g} TFLOP/s sustained"))
-    found.append(("estimated", f"{number(hours)} hours on this machine's {models.device_of(study.device)} for what no other "
-                               "table trained, from timed forward passes on random numbers"))
+    found.append(("estimated", f"{number(hours)} hours on this machine's {models.device_of(study.device)}, less what "
+                               "another table trained, from timed forward passes on random numbers"))
     return found
 
 

@@ -170,7 +170,9 @@ def test_check_runs_nothing_and_says_what_it_costs(tmp_path):
     rows = dict(SMALL.check(studies.Place("", str(tmp_path))))
     assert "no privacy" in rows["simulated, σ 0.2"]
     assert "7 windows" in rows["simulated, σ 0.2"]
-    assert rows["simulated, cells"] == "4 trainings"
+    assert rows["simulated, cells"].startswith("4 trainings; those")
+    more = dict(replace(SMALL, reference=()).check(studies.Place("", str(tmp_path))))
+    assert more["simulated, cells"].startswith("4 trainings; 2 more for reference magnitudes")
     assert "data absent" in dict(replace(SMALL, datasets=("etth1",)).check(studies.Place(str(tmp_path))))["etth1"]
     assert not list(tmp_path.iterdir())
 
