@@ -6,9 +6,8 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from threading import Timer
@@ -32,6 +31,7 @@ from fedenergy.households.simulate import simulate_households
 from simulations.benchmarks.engines.stock import answer, content_of
 
 LAGS = (1, 24, 168)
+EXPLAIN_STEPS = 168 + 2 * 576     # two rounds of 24 days
 
 
 def client() -> Client:
@@ -128,40 +128,51 @@ def explain(part: dict[str, Any]) -> dict[str, Any]:
     """Rounds of fit, SHAP, noise and ledger over {nodes} homes, and a bare loop over the same homes on as many processes.
 
     The bare loop makes the readings, fits and explains, and does nothing else. Both are measured in turn, in seconds and in
-    processor seconds of all their processes.
+    processor seconds of all their processes: "first" is the first round of new homes, which makes their keys, their
+    agreements and a ledger; "next" the round after it, over the next part of the record.
     """
     nodes, workers, ours, bare = part["nodes"], part["workers"], [], []
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        list(pool.map(_bare, [[0]] * workers))  # import and compile before the clock starts
+        list(pool.map(_bare, [([0], 0, (LAGS[-1], 744))] * workers))  # import and compile before the clock starts
         for turn in range(part["repeats"] + 1):
-            plan, grid, folder = _opened(nodes, workers, epsilons=[1.0], seed=turn)
+            plan, grid, folder = _opened(nodes, workers, epsilons=[1.0], seed=turn, rounds=2)
+            windows = plan.parts[0].world.task.windows(plan.population, 2, "next_window")
             try:
-                with _timed(ours, lambda grid=grid: [os.getpid(), *grid.pids()]), Ledger(plan.ledger) as ledger, \
-                        ZoneStore(plan.ledger) as zones:
-                    _play(plan, grid, 0, ledger, zones)
+                clock = Clock(lambda grid=grid: [os.getpid(), *grid.pids()])
+                with Ledger(plan.ledger) as ledger, ZoneStore(plan.ledger) as zones:
+                    _play(plan, grid, 0, ledger, zones, lambda *_, clock=clock: clock.mark())
+                ours.append(clock.marks)
             finally:
                 grid.close()
                 folder.cleanup()
-            with _timed(bare, lambda: [os.getpid(), *pool._processes]):
-                list(pool.map(_bare, [[(home, turn) for home in range(first, nodes, workers)] for first in range(workers)]))
-    return {"ours_s": [one for one, _ in ours[1:]], "bare_s": [one for one, _ in bare[1:]],
-            "ours_processor_s": [one for _, one in ours[1:]], "bare_processor_s": [one for _, one in bare[1:]]}
+            clock = Clock(lambda: [os.getpid(), *pool._processes])
+            for window in windows:
+                list(pool.map(_bare, [(range(first, nodes, workers), turn, window.rows) for first in range(workers)]))
+                clock.mark()
+            bare.append(clock.marks)
+    return {f"{which}_{name}{kind}_s": [marks[at][of] for marks in found[1:]]
+            for at, which in enumerate(("first", "next")) for name, found in (("ours", ours), ("bare", bare))
+            for of, kind in enumerate(("", "_processor"))}
 
 
-@contextmanager
-def _timed(into: list[tuple[float, float]], pids: Callable[[], list[int]]) -> Iterator[None]:
-    """Append (seconds, processor seconds of the processes) of what runs inside."""
-    spent, began = processor_s(pids()), time.perf_counter()
-    yield
-    took = time.perf_counter() - began
-    into.append((took, processor_s(pids()) - spent))
+class Clock:
+    """(seconds, processor seconds of the processes) between marks."""
+
+    def __init__(self, pids: Callable[[], list[int]]) -> None:
+        self.pids, self.marks = pids, []
+        self._last = time.perf_counter(), processor_s(pids())
+
+    def mark(self) -> None:
+        now = time.perf_counter(), processor_s(self.pids())
+        self.marks.append((now[0] - self._last[0], now[1] - self._last[1]))
+        self._last = time.perf_counter(), now[1]
 
 
-def _bare(homes: list) -> int:
+def _bare(work: tuple[Sequence[int], int, tuple[int, int]]) -> int:
+    homes, seed, rows = work
     explainer = Explainer(lags=LAGS)
-    for item in homes:
-        index, seed = item if isinstance(item, tuple) else (item, 0)
-        explainer.summary(simulate_households(index + 1, steps=744, seed=seed).load(index), slice(max(LAGS), 744))
+    for home in homes:
+        explainer.summary(simulate_households(home + 1, steps=EXPLAIN_STEPS, seed=seed).load(home), slice(*rows))
     return len(homes)
 
 
@@ -190,24 +201,26 @@ def census(part: dict[str, Any]) -> dict[str, Any]:
         folder.cleanup()
 
 
-def _opened(nodes: int, workers: int, epsilons: list[float], *, seed: int = 1, form: str = "homes", distinct: int = 0):
+def _opened(nodes: int, workers: int, epsilons: list[float], *, seed: int = 1, form: str = "homes", distinct: int = 0,
+            rounds: int = 1):
     folder = tempfile.TemporaryDirectory(prefix="fe-engine-")
     config = parse({
         "name": "engine", "oracle": False, "out": folder.name,
-        "population": {"use": "fedenergy:simulate_households", "count": nodes, "steps": 744, "seed": seed,
-                       **({"distinct": distinct} if distinct else {})},
+        "population": {"use": "fedenergy:simulate_households", "count": nodes, "seed": seed,
+                       "steps": EXPLAIN_STEPS if rounds > 1 else 744, **({"distinct": distinct} if distinct else {})},
         "task": {"use": "fedenergy:Explain", "lags": list(LAGS)}, "strategy": [{"use": "strategies.zonal_sum:ZonalSum"}],
-        "query": {"kind": "appliances", "epsilon": 1.0}, "vary": {"query.epsilon": epsilons},
+        "query": {"kind": "appliances", "epsilon": 1.0, "rounds": rounds}, "vary": {"query.epsilon": epsilons},
         "engine": {"workers": workers, "nodes": form}}).check()
     plan = plan_from_config(config, Path(folder.name) / "run", Path(folder.name) / "ledger")
     return plan, make_grid(plan, Homes(plan.worlds)), folder
 
 
-def _play(plan: Plan, grid: Any, number: int, ledger: Ledger, zones: ZoneStore):
-    """One part of the plan, as a study plays it."""
+def _play(plan: Plan, grid: Any, number: int, ledger: Ledger, zones: ZoneStore,
+          observe: Callable[..., None] = lambda *_: None):
+    """One part of the plan, as a study plays it; observe: called after each round."""
     part = plan.parts[number]
-    return Campaign(part, grid, zones, plan.out / f"{part.name}.json", lambda *_, **__: ({}, {}), lambda *_: None,
-                    ledger, {}).play(lambda *_, **__: None)
+    return Campaign(part, grid, zones, plan.out / f"{part.name}.json", lambda *_, **__: ({}, {}), observe, ledger,
+                    {}).play(lambda *_, **__: None)
 
 
 def processor_s(pids: Sequence[int]) -> float:
