@@ -37,7 +37,9 @@ def curves(rows: list[dict[str, Any]]) -> Figure:
     right.set_ylim(bottom=0.0)
     for axis in (left.xaxis, right.xaxis, left.yaxis):
         axis.set_minor_formatter(NullFormatter())
-    pages.plain_ticks(left.xaxis, right.xaxis, left.yaxis)
+    pages.plain_ticks(left.yaxis)
+    for axis in (left.xaxis, right.xaxis):
+        axis.set_major_formatter(lambda value, _: f"{value / 1e6:g} M" if value >= 1e6 else f"{value:,.0f}")
     pages.legend(figure, left, 2)
     return figure
 
