@@ -19,13 +19,9 @@ import numpy as np
 
 from fedenergy.imputation import families, kriging
 from fedenergy.imputation.baselines import linear, nearest
-from fedenergy.imputation.dp_gp import POINTS
-from fedenergy.imputation.dp_gp_release import Spent, spent
-from fedenergy.imputation.kriging import OFFSET
+from fedenergy.imputation.dp_gp_release import Spent
+from fedenergy.imputation.kriging import OFFSET, FromVariogram
 from fedenergy.imputation.task import Windows
-from fedenergy.privacy.epsilon import micro
-from fedenergy.privacy.gaussian import check_delta, rho_micro
-from fedenergy.privacy.noise import noise_from
 
 LAW = 0.5                       # share of the released law before the window's evidence, where noise leaves all of it
 SQUARED = 0.6                   # of the way from the straight line, for the mean
@@ -33,7 +29,7 @@ ABSOLUTE, NEAREST = 0.5, 0.3    # for the median; and of the way to the nearest 
 
 
 @dataclass(frozen=True, eq=False)
-class Blend:
+class Blend(FromVariogram):
     """A fitted imputer; satisfies base.Base. Window i's filling depends on window i only.
 
     law         (T, T) covariance of the released variogram, unit variance
@@ -55,33 +51,11 @@ class Blend:
     name = "blend"
 
     @property
-    def note(self) -> str:
-        """What it costs, for the statement of a model that corrects it."""
-        return f"the base blend was fitted to the same windows: {self.privacy}"
-
-    @property
     def length(self) -> int:
         """T."""
         return len(self.law)
 
-    def fill(self, values: np.ndarray, observed: np.ndarray, time_of_day: np.ndarray | None = None,
-             point: str = "mean") -> np.ndarray:
-        """Fill what is not observed; observed values are kept. values, observed (n, T) or (n, T, 1), original units."""
-        if point not in POINTS:
-            raise ValueError(f"point = {point!r} is unknown (takes: {', '.join(POINTS)})")
-        return self.points(values, observed)[POINTS.index(point)]
-
-    def points(self, values: np.ndarray, observed: np.ndarray,
-               time_of_day: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """(mean, median): for squared and for absolute error; arguments as `fill`."""
-        shape = np.shape(values)
-        if shape[1:] not in ((self.length,), (self.length, 1)) or np.shape(observed) != shape:
-            raise ValueError(f"values {shape}, observed {np.shape(observed)}: give both (n, {self.length}) or "
-                             f"(n, {self.length}, 1): the length that was fitted, one channel")
-        seen = np.asarray(observed, bool).reshape(-1, self.length)
-        u = np.where(seen, (np.reshape(values, seen.shape) - self.low) / (self.high - self.low), 0.0).clip(0.0, 1.0)
-        if not np.isfinite(u).all():
-            raise ValueError("an observed value is NaN: mark it as not observed")
+    def _points(self, u: np.ndarray, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         holey = np.where(seen, u, np.nan)[:, :, None]
         line, plain = linear(holey)[:, :, 0], self._average(u, seen).clip(0.0, 1.0)
         mean, median = line + SQUARED * (plain - line), line + ABSOLUTE * (plain - line)
@@ -91,8 +65,7 @@ class Blend:
             mean = line + SQUARED * ((plain + low) / 2 - line)
             steps = np.where(wide(seen), NEAREST * (nearest(holey)[:, :, 0] - line), 0.0)
             median = line + ABSOLUTE * (low - line) + steps
-        return tuple(np.where(observed, values, (self.low + part.clip(0.0, 1.0) * (self.high - self.low)).reshape(shape))
-                     for part in (mean, median))
+        return mean, median
 
     def _average(self, x: np.ndarray, seen: np.ndarray) -> np.ndarray:
         known = families.average(x, seen, families.laws(self.length, self.slots))
@@ -103,17 +76,10 @@ def fit(train: Windows | np.ndarray, epsilon: float, delta: float = 1e-5, *, lim
         skewed: bool | None = None, unit: str = "window", noise: str = "simulation", seed: int = 0) -> Blend:
     """Fit to windows of one channel at (epsilon, delta), replace-one; arguments, guarantee and errors as kriging.fit."""
     windows, (low, high) = Windows.of(train), (float(limits[0]), float(limits[1]))
-    kriging.check(windows, low, high, unit)
-    total = None if math.isinf(epsilon) else rho_micro(micro(epsilon), check_delta(delta))
-    if total == 0:
-        raise ValueError(f"epsilon = {epsilon:g} leaves less than a millionth of rho: ask for more")
-    homes = np.asarray(windows.homes) if unit == "household" else None
-    n, drawing = len(windows) if homes is None else len(np.unique(homes)), noise_from(noise, seed)
-    by_distance, known = kriging.released(kriging.scaled(windows, low, high), windows.steps_per_day, homes, total, drawing)
+    by_distance, known, privacy = kriging.variogram(windows, epsilon, delta, low, high, unit, noise, seed)
     steps = np.arange(windows.length)
     law = (by_distance - kriging.LEVEL)[np.abs(steps[:, None] - steps)] + families.JITTER * np.eye(len(steps))
-    return Blend(law, LAW * known, spent(total, delta, n, unit, windows.windows_per_home, drawing.stamp), low, high,
-                 windows.steps_per_day, low >= 0 if skewed is None else skewed)
+    return Blend(law, LAW * known, privacy, low, high, windows.steps_per_day, low >= 0 if skewed is None else skewed)
 
 
 def wide(seen: np.ndarray) -> np.ndarray:

@@ -37,8 +37,43 @@ MEMORY = (0.7, 8.0)             # shortest memory in steps, longest in windows
 ROUGHNESS = (1.0, 1.6)          # exponents: 1 a random walk's, towards 2 smooth
 
 
+class FromVariogram:
+    """What fillings that rest on a released variogram share: limits, shapes, the two points. A subclass has low, high,
+    privacy, name, length, and _points."""
+
+    @property
+    def note(self) -> str:
+        """What it costs, for the statement of a model that corrects it."""
+        return f"the base {self.name} was fitted to the same windows: {self.privacy}"
+
+    def fill(self, values: np.ndarray, observed: np.ndarray, time_of_day: np.ndarray | None = None,
+             point: str = "mean") -> np.ndarray:
+        """Fill what is not observed; observed values are kept. values, observed (n, T) or (n, T, 1), original units."""
+        if point not in POINTS:
+            raise ValueError(f"point = {point!r} is unknown (takes: {', '.join(POINTS)})")
+        return self.points(values, observed)[POINTS.index(point)]
+
+    def points(self, values: np.ndarray, observed: np.ndarray,
+               time_of_day: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """(mean, median): for squared and for absolute error; arguments as `fill`."""
+        shape = np.shape(values)
+        if shape[1:] not in ((self.length,), (self.length, 1)) or np.shape(observed) != shape:
+            raise ValueError(f"values {shape}, observed {np.shape(observed)}: give both (n, {self.length}) or "
+                             f"(n, {self.length}, 1): the length that was fitted, one channel")
+        seen = np.asarray(observed, bool).reshape(-1, self.length)
+        u = np.where(seen, (np.reshape(values, seen.shape) - self.low) / (self.high - self.low), 0.0).clip(0.0, 1.0)
+        if not np.isfinite(u).all():
+            raise ValueError("an observed value is NaN: mark it as not observed")
+        return tuple(np.where(observed, values, (self.low + part.clip(0.0, 1.0) * (self.high - self.low)).reshape(shape))
+                     for part in self._points(u, seen))
+
+    def _points(self, u: np.ndarray, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(mean, median) (n, T) of u = (value - low) / (high - low), 0 where not seen."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, eq=False)
-class Kriging:
+class Kriging(FromVariogram):
     """A fitted interpolator; satisfies base.Base. Window i's filling depends on window i only.
 
     by_distance  (T,) covariance of two values so many steps apart, in units of the series' variance, the level's added
@@ -55,37 +90,14 @@ class Kriging:
     name = "kriging"
 
     @property
-    def note(self) -> str:
-        """What it costs, for the statement of a model that corrects it."""
-        return f"the base kriging was fitted to the same windows: {self.privacy}"
-
-    @property
     def length(self) -> int:
         """T."""
         return len(self.by_distance)
 
-    def fill(self, values: np.ndarray, observed: np.ndarray, time_of_day: np.ndarray | None = None,
-             point: str = "mean") -> np.ndarray:
-        """Fill what is not observed; observed values are kept. values, observed (n, T) or (n, T, 1), original units."""
-        if point not in POINTS:
-            raise ValueError(f"point = {point!r} is unknown (takes: {', '.join(POINTS)})")
-        return self.points(values, observed)[POINTS.index(point)]
-
-    def points(self, values: np.ndarray, observed: np.ndarray,
-               time_of_day: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """(mean, median): the predictor of the values, and that of their logarithms, whose median passes through exp."""
-        shape = np.shape(values)
-        if shape[1:] not in ((self.length,), (self.length, 1)) or np.shape(observed) != shape:
-            raise ValueError(f"values {shape}, observed {np.shape(observed)}: give both (n, {self.length}) or "
-                             f"(n, {self.length}, 1): the length that was fitted, one channel")
-        seen = np.asarray(observed, bool).reshape(-1, self.length)
-        u = np.where(seen, (np.reshape(values, seen.shape) - self.low) / (self.high - self.low), 0.0).clip(0.0, 1.0)
-        if not np.isfinite(u).all():
-            raise ValueError("an observed value is NaN: mark it as not observed")
+    def _points(self, u: np.ndarray, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The predictor of the values, and that of their logarithms, whose median passes through exp."""
         mean = _predicted(self.by_distance, u, seen)
-        median = np.exp(_predicted(self.by_distance, np.log(u + OFFSET), seen)) - OFFSET if self.skewed else mean
-        return tuple(np.where(observed, values, (self.low + part.clip(0.0, 1.0) * (self.high - self.low)).reshape(shape))
-                     for part in (mean, median))
+        return mean, np.exp(_predicted(self.by_distance, np.log(u + OFFSET), seen)) - OFFSET if self.skewed else mean
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """(arrays, JSON values) from which `from_state` makes an equal one."""
@@ -110,6 +122,13 @@ def fit(train: Windows | np.ndarray, epsilon: float, delta: float = 1e-5, *, lim
     Guarantee: `privacy`, with n public.
     """
     windows, (low, high) = Windows.of(train), (float(limits[0]), float(limits[1]))
+    law, _, privacy = variogram(windows, epsilon, delta, low, high, unit, noise, seed)
+    return Kriging(law, privacy, low, high, low >= 0 if skewed is None else skewed)
+
+
+def variogram(windows: Windows, epsilon: float, delta: float, low: float, high: float, unit: str, noise: str,
+              seed: int) -> tuple[np.ndarray, float, Spent]:
+    """(law by distance, how much of it is not a random walk's, what it cost); arguments, guarantee and errors as `fit`."""
     check(windows, low, high, unit)
     total = None if math.isinf(epsilon) else rho_micro(micro(epsilon), check_delta(delta))
     if total == 0:
@@ -117,9 +136,8 @@ def fit(train: Windows | np.ndarray, epsilon: float, delta: float = 1e-5, *, lim
     homes = np.asarray(windows.homes) if unit == "household" else None
     n = len(windows) if homes is None else len(np.unique(homes))
     drawing = noise_from(noise, seed)
-    law, _ = released(scaled(windows, low, high), windows.steps_per_day, homes, total, drawing)
-    return Kriging(law, spent(total, delta, n, unit, windows.windows_per_home, drawing.stamp), low, high,
-                   low >= 0 if skewed is None else skewed)
+    law, known = released(scaled(windows, low, high), windows.steps_per_day, homes, total, drawing)
+    return law, known, spent(total, delta, n, unit, windows.windows_per_home, drawing.stamp)
 
 
 def check(windows: Windows, low: float, high: float, unit: str) -> None:
