@@ -419,13 +419,19 @@ def half_scale(monkeypatch):
 
 
 def no_query(monkeypatch):
-    real = SimulationNoise.source
-    monkeypatch.setattr(SimulationNoise, "source", lambda self, household, query: real(self, household, "q"))
+    keyed(monkeypatch, lambda household, query: (household, "q"))
 
 
 def one_home(monkeypatch):
+    keyed(monkeypatch, lambda household, query: ("h", query))
+
+
+def keyed(monkeypatch, key):
+    """Noise whose stream is keyed by something else, for one home and for many."""
     real = SimulationNoise.source
-    monkeypatch.setattr(SimulationNoise, "source", lambda self, household, query: real(self, "h", query))
+    monkeypatch.setattr(SimulationNoise, "source", lambda self, household, query: real(self, *key(household, query)))
+    monkeypatch.setattr(SimulationNoise, "sources", lambda self, households, query:
+                        [self.source(household, query) for household in households])
 
 
 def only_non_zero(monkeypatch):

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,9 +31,9 @@ from fedenergy.box.shaping import SHAPED, grid_steps, leaks, release_mechanism
 from fedenergy.box.world import SECURE, World
 from fedenergy.households.household import Household
 from fedenergy.privacy.gaussian import GAUSSIAN, rho_micro
-from fedenergy.privacy.mechanisms import NoiseGrid
+from fedenergy.privacy.mechanisms import Laplace, NoiseGrid
 from fedenergy.privacy.noise import noise_from
-from fedenergy.privacy.noise_free import NoiseFree
+from fedenergy.privacy.noise_free import NoiseFree, gathered
 from fedenergy.privacy.noisy_max import NOISY_MAX
 from fedenergy.privacy.one_block import OneBlock
 from fedenergy.privacy.pairwise_masks import BINDING_BYTES
@@ -313,13 +313,31 @@ def _settle(boxes, queries, granted, summarise, seed, parties, ledger, answers) 
     summaries = summarise([boxes[at] for at in order], [queries[at] for at in order])
     outbound = [_Outbound(boxes[at], queries[at], granted[at], summary, seed, parties)
                 for at, (summary, _) in zip(order, summaries, strict=True)]
-    outcomes = ledger.settle([item.charge() for item in outbound], lambda i: outbound[i].payload())
+    outcomes = ledger.settle([item.charge() for item in outbound], _drawn(outbound))
     for at, item, outcome, (_, note) in zip(order, outbound, outcomes, summaries, strict=True):
         box = boxes[at]
         if outcome.status in ("charged", "stored"):
             answers[at] = Answer(box.id, item.envelope(outcome.payload), outcome.status, note)
         else:
             answers[at] = Answer(box.id, None, outcome.status, outcome.reason)
+
+
+def _drawn(outbound: Sequence[_Outbound]) -> Callable[[int], bytes]:
+    """payload() of each, by position. Releases of one query are drawn together, at the first call: the same bytes, sooner.
+    One that the ledger then refuses is dropped unseen."""
+    first = outbound[0]
+    law, query, world = first.mechanism, first.query, first.box.world
+    if query.trust != LOCAL or type(law) is not Laplace or any(
+            item.query is not query or item.box.world is not world for item in outbound):
+        return lambda at: outbound[at].payload()
+
+    @cache
+    def rows() -> list[bytes]:
+        sources = noise_from(world.noise, first.seed).sources([item.box.id for item in outbound], query.id)
+        summaries = gathered([item.summary for item in outbound])
+        released = law.release_many(summaries, sources, [item.granted for item in outbound]).astype("<f8")
+        return [row.tobytes() for row in released]
+    return lambda at: rows()[at]
 
 
 class _Outbound:

@@ -25,6 +25,7 @@ QUERY, ARRAYS, METRICS, ENVELOPE = "query", "arrays", "metrics", "envelope"
 SUMMARY = "summary"
 NPY = "numpy.ndarray"
 ANSWER_KEYS = frozenset({"household", "query_id", "epsilon_micro"})
+_ARRAYS, _METRICS, _FIELDS = (flower.RECORDS.index(kind) for kind in (ArrayRecord, MetricRecord, ConfigRecord))
 ZONE = "*zone"
 EXTRAS = {"world": int, "seed": int, "parties": int}
 
@@ -77,9 +78,9 @@ def encode(envelope: Envelope) -> RecordDict:
 
 
 def answer_records(values: np.ndarray, fields: Mapping[str, str | int]) -> RecordDict:
-    """The one layout of every answer, so that stock strategies can read it."""
-    return RecordDict({ARRAYS: array_record({SUMMARY: values}),
-                       METRICS: MetricRecord({"num-examples": 1}), ENVELOPE: ConfigRecord(dict(fields))})
+    """The one layout of every answer, so that stock strategies can read it. fields: str and int."""
+    return flower.content_from(((ARRAYS, _ARRAYS, _forms({SUMMARY: values})), (METRICS, _METRICS, {"num-examples": 1}),
+                                (ENVELOPE, _FIELDS, dict(fields))))
 
 
 def decode(content: RecordDict, query: SealedQuery, household: str, coordinates: int,
@@ -120,9 +121,13 @@ def array_record(arrays: Mapping[str, np.ndarray]) -> ArrayRecord:
     numpy's file writer and the constructors, which Flower's own way calls for every array, take most of the time of a small
     model.
     """
-    forms = {name: (str(values.dtype), values.shape, NPY, _npy_header(values.dtype, values.shape) + values.tobytes())
-             for name, values in arrays.items()}
-    return flower.content_from(((ARRAYS, flower.RECORDS.index(ArrayRecord), forms),))[ARRAYS]
+    return flower.content_from(((ARRAYS, _ARRAYS, _forms(arrays)),))[ARRAYS]
+
+
+def _forms(arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[str, tuple[int, ...], str, bytes]]:
+    """The fields of a Flower Array for each array, see flower.parts_of."""
+    return {name: (str(values.dtype), values.shape, NPY, _npy_header(values.dtype, values.shape) + values.tobytes())
+            for name, values in arrays.items()}
 
 
 def loaded(array: Array) -> np.ndarray:

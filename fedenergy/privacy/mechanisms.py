@@ -185,8 +185,8 @@ class Laplace:
 
     def release(self, summary: Any, source: NoiseSource, epsilon_micro: int) -> np.ndarray:
         """What trust "local" lets out: (d,) float64, rounded, clipped, noised, a multiple of g."""
-        z = self.deposit(_vector(summary))  # one home: broadcasting one noise over several would cancel in differences
-        return self.grid.decode(z + self.noise(source, epsilon_micro, z.size))
+        # one home: broadcasting one noise over several would cancel in differences
+        return self.release_many(_vector(summary)[None], [source], [epsilon_micro])[0]
 
     def release_many(self, summaries: Any, sources: Sequence[NoiseSource], granted_micro: Sequence[int]) -> np.ndarray:
         """(homes, d) float64: row i is `release(summaries[i], sources[i], granted_micro[i])`, byte for byte."""

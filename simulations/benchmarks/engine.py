@@ -94,14 +94,15 @@ def broadcast(quick: bool) -> dict[str, Any]:
 def explain(quick: bool) -> dict[str, Any]:
     """Rounds of fit, SHAP, noise and ledger against a loop that only fits and explains, on as many processes."""
     homes = 20 if quick else 1_000
-    found = child("explain", {"nodes": homes, "repeats": 3, "workers": WORKERS})
+    found = child("explain", {"nodes": homes, "repeats": 3 if quick else 5, "workers": WORKERS})
     rounds = {}
     for which in ("first", "next"):
         took = {name: found[f"{which}_{name}_s"] for name in ("ours", "bare", "ours_processor", "bare_processor")}
         rounds[which] = {f"{name}_s": spread(values) for name, values in took.items()} | {
             f"overhead{kind}": spread(one / two - 1 for one, two in zip(took[f"ours{kind}"], took[f"bare{kind}"]))
             for kind in ("", "_processor")}
-    return {"homes": homes, "rounds": rounds}
+    return {"homes": homes, "rounds": rounds, "home_ms": {
+        name: spread(1e3 * value for value in found[f"{name}_s"]) for name in ("library", "alone")}}
 
 
 def census(quick: bool) -> dict[str, Any]:
@@ -181,6 +182,9 @@ def printed(found: dict[str, Any]) -> list[str]:
                   f"{one['bare_s']['median']:.2f} s, overhead {_percent(one['overhead'])}; of processor time "
                   f"{_percent(one['overhead_processor'])} (to reach: 5 %)"
                   for which, one in found["explain"]["rounds"].items()]
+        one = found["explain"]["home_ms"]
+        lines.append(f"a home on one core: the bare loop {_range(one['alone'], ' ms')}; xgboost's own training call and "
+                     f"contributions {_range(one['library'], ' ms')}")
     lines += [f"a new query of {row['homes']:,} homes ({row['nodes']}): {_range(row['seconds'], ' s')}, memory "
               f"{row['memory_gb']:.2f} GB; the first one, with enrolment, {row['first_s']:.1f} s"
               for row in found.get("census", {}).get("rows", [])]

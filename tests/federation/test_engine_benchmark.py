@@ -55,6 +55,34 @@ def test_processor_time_is_counted():
     assert 0.03 < ours.processor_s([os.getpid()]) - before < 5
 
 
+def test_a_clock_counts_what_lies_between_start_and_stop():
+    clock = ours.Clock(lambda: [os.getpid()])
+    for pause in (0.02, 0.0):
+        clock.start()
+        time.sleep(pause)
+        clock.stop()
+        time.sleep(0.1)
+    assert [round(seconds, 1) for seconds, _ in clock.taken] == [0.0, 0.0]
+    assert clock.taken[0][0] >= 0.02
+    assert all(processor < 0.1 for _, processor in clock.taken)
+
+
+def test_the_explain_lines_name_both_loops():
+    one = {"min": 1.0, "median": 2.0, "max": 3.0}
+    part = {f"{name}_s": one for name in ("ours", "bare", "ours_processor", "bare_processor")} | {
+        "overhead": {"min": -0.01, "median": 0.02, "max": 0.03},
+        "overhead_processor": {"min": 0.0, "median": 0.01, "max": 0.02}}
+    lines = engine.printed({"explain": {"homes": 1_000, "rounds": {"first": part, "next": part},
+                                        "home_ms": {"alone": one, "library": one}}})
+    assert lines[0].endswith("overhead 2.0 % (-1.0 to 3.0); of processor time 1.0 % (0.0 to 2.0) (to reach: 5 %)")
+    assert lines[2] == ("a home on one core: the bare loop 2 ms (1 to 3); xgboost's own training call and contributions "
+                        "2 ms (1 to 3)")
+
+
+def test_xgboosts_own_loop_runs():
+    assert ours._library(([0], 1, (168, 744))) == 1
+
+
 def test_a_census_in_this_process_answers_every_home():
     found = ours.census({"nodes": 40, "form": "shards", "repeats": 2, "workers": 0, "distinct": 1})
     assert len(found["seconds"]) == 2

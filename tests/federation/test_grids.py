@@ -108,6 +108,15 @@ def test_streamed_replies_are_those_of_the_list_in_its_order(at_once, ray_grid):
         assert [reply.metadata.src_node_id for reply in streamed] == grid.get_node_ids()
 
 
+def test_replies_that_land_name_their_messages(ray_grid):
+    for grid in (LocalGrid(make_client(), COUNT), ray_grid):
+        content = RecordDict({"ask": ConfigRecord({"folder": "/nonexistent", "raise": 7})})
+        landed = dict(grid.landing(flower.instruction(content, node, "query.ping", "1") for node in grid.get_node_ids()))
+        assert sorted(landed) == list(range(COUNT))
+        assert indices(landed[at] for at in range(COUNT)) == [i for i in range(COUNT) if i != 7]
+        assert list(grid.landing([])) == []
+
+
 @pytest.mark.parametrize("at_once", [1, 6])
 def test_no_more_replies_than_asked_for_exist_at_a_time(at_once, ray_grid, monkeypatch):
     alive = live_replies(monkeypatch)

@@ -259,8 +259,8 @@ def places(hits: set[Hit]) -> set[str]:
 
 
 def test_a_mechanism_without_noise_is_found(play, monkeypatch):
-    monkeypatch.setattr(Laplace, "release", lambda self, summary, source, epsilon:
-                        self.grid.decode(self.deposit(summary)))
+    monkeypatch.setattr(Laplace, "release_many", lambda self, summaries, sources, granted:
+                        self.grid.decode(self.deposit_many(summaries, [self.grid.bound] * len(sources))))
     hits = planted().scan(play([ZonalSum]).blobs())
     assert "clipped" in {hit.what for hit in hits}
     assert "in train envelope" in places(hits)

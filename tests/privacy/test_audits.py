@@ -97,6 +97,9 @@ class PerCoordinate(Laplace):
     def deposit(self, summary, bound=None):
         return np.clip(np.rint(np.asarray(summary) / self.grid.step).astype(np.int64), -self.grid.bound, self.grid.bound)
 
+    def deposit_many(self, summaries, bounds):
+        return np.stack([self.deposit(summary) for summary in summaries])
+
     @property
     def worst(self):
         return np.full(3, self.clip)

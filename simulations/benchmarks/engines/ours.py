@@ -28,10 +28,12 @@ from fedenergy.federation.ray_grid import RayGrid
 from fedenergy.federation.shard import Client
 from fedenergy.federation.study import make_grid
 from fedenergy.households.simulate import simulate_households
+from fedenergy.windows import lagged
 from simulations.benchmarks.engines.stock import answer, content_of
 
 LAGS = (1, 24, 168)
 EXPLAIN_STEPS = 168 + 2 * 576     # two rounds of 24 days
+LIBRARY_HOMES = 50                # of those homes, in xgboost's own loop
 
 
 def client() -> Client:
@@ -127,45 +129,61 @@ def idle(part: dict[str, Any]) -> dict[str, Any]:
 def explain(part: dict[str, Any]) -> dict[str, Any]:
     """Rounds of fit, SHAP, noise and ledger over {nodes} homes, and a bare loop over the same homes on as many processes.
 
-    The bare loop makes the readings, fits and explains, and does nothing else. Both are measured in turn, in seconds and in
-    processor seconds of all their processes: "first" is the first round of new homes, which makes their keys, their
-    agreements and a ledger; "next" the round after it, over the next part of the record.
+    The bare loop makes the readings, fits and explains, and does nothing else. Both are measured in turn, round by round, in
+    seconds and in processor seconds of all their processes: "first" is the first round of new homes, which makes their
+    keys, their agreements and a ledger; "next" the round after it, over the next part of the record. "library" is what a
+    home takes in a loop of xgboost's own training call and its own contributions, on one core, and "bare" on that core.
     """
-    nodes, workers, ours, bare = part["nodes"], part["workers"], [], []
+    nodes, workers = part["nodes"], part["workers"]
+    found: dict[str, list[float]] = {"library_s": [], "alone_s": []} | {
+        f"{which}_{name}{kind}_s": [] for which in ("first", "next") for name in ("ours", "bare")
+        for kind in ("", "_processor")}
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         list(pool.map(_bare, [([0], 0, (LAGS[-1], 744))] * workers))  # import and compile before the clock starts
         for turn in range(part["repeats"] + 1):
             plan, grid, folder = _opened(nodes, workers, epsilons=[1.0], seed=turn, rounds=2)
-            windows = plan.parts[0].world.task.windows(plan.population, 2, "next_window")
+            rows = [window.rows for window in plan.parts[0].world.task.windows(plan.population, 2, "next_window")]
+            ours, bare = Clock(lambda grid=grid: [os.getpid(), *grid.pids()]), Clock(lambda: [os.getpid(), *pool._processes])
+
+            def after(_part, index: int, _exchange, ours=ours, bare=bare, rows=rows, turn=turn) -> None:
+                ours.stop()
+                bare.start()
+                list(pool.map(_bare, [(range(first, nodes, workers), turn, rows[index]) for first in range(workers)]))
+                bare.stop()
+                ours.start()
             try:
-                clock = Clock(lambda grid=grid: [os.getpid(), *grid.pids()])
                 with Ledger(plan.ledger) as ledger, ZoneStore(plan.ledger) as zones:
-                    _play(plan, grid, 0, ledger, zones, lambda *_, clock=clock: clock.mark())
-                ours.append(clock.marks)
+                    ours.start()
+                    _play(plan, grid, 0, ledger, zones, after)
             finally:
                 grid.close()
                 folder.cleanup()
-            clock = Clock(lambda: [os.getpid(), *pool._processes])
-            for window in windows:
-                list(pool.map(_bare, [(range(first, nodes, workers), turn, window.rows) for first in range(workers)]))
-                clock.mark()
-            bare.append(clock.marks)
-    return {f"{which}_{name}{kind}_s": [marks[at][of] for marks in found[1:]]
-            for at, which in enumerate(("first", "next")) for name, found in (("ours", ours), ("bare", bare))
-            for of, kind in enumerate(("", "_processor"))}
+            if turn:  # the first is not counted
+                for name, clock in (("ours", ours), ("bare", bare)):
+                    for which, (seconds, processor) in zip(("first", "next"), clock.taken, strict=True):
+                        found[f"{which}_{name}_s"].append(seconds)
+                        found[f"{which}_{name}_processor_s"].append(processor)
+                few = range(min(nodes, LIBRARY_HOMES))
+                for key, loop in (("library_s", _library), ("alone_s", _bare)):
+                    began = time.perf_counter()
+                    pool.submit(loop, (few, turn, rows[0])).result()
+                    found[key].append((time.perf_counter() - began) / len(few))
+    return found
 
 
 class Clock:
-    """(seconds, processor seconds of the processes) between marks."""
+    """(seconds, processor seconds of the processes) of every stretch between start and stop."""
 
     def __init__(self, pids: Callable[[], list[int]]) -> None:
-        self.pids, self.marks = pids, []
-        self._last = time.perf_counter(), processor_s(pids())
+        self.pids, self.taken = pids, []
 
-    def mark(self) -> None:
-        now = time.perf_counter(), processor_s(self.pids())
-        self.marks.append((now[0] - self._last[0], now[1] - self._last[1]))
-        self._last = time.perf_counter(), now[1]
+    def start(self) -> None:
+        processor = processor_s(self.pids())
+        self._began = time.perf_counter(), processor
+
+    def stop(self) -> None:
+        now = time.perf_counter()
+        self.taken.append((now - self._began[0], processor_s(self.pids()) - self._began[1]))
 
 
 def _bare(work: tuple[Sequence[int], int, tuple[int, int]]) -> int:
@@ -173,6 +191,19 @@ def _bare(work: tuple[Sequence[int], int, tuple[int, int]]) -> int:
     explainer = Explainer(lags=LAGS)
     for home in homes:
         explainer.summary(simulate_households(home + 1, steps=EXPLAIN_STEPS, seed=seed).load(home), slice(*rows))
+    return len(homes)
+
+
+def _library(work: tuple[Sequence[int], int, tuple[int, int]]) -> int:
+    """The loop that a user of xgboost writes: the same rows and model, its own contributions."""
+    import xgboost
+
+    homes, seed, rows = work
+    parameters = {"max_depth": Explainer.depth, "max_bin": Explainer.bins, "eta": Explainer.learning_rate, "nthread": 1}
+    for home in homes:
+        design = lagged(simulate_households(home + 1, steps=EXPLAIN_STEPS, seed=seed).load(home), LAGS, slice(*rows))
+        matrix = xgboost.DMatrix(design.X, design.y, nthread=1)
+        xgboost.train(parameters, matrix, Explainer.trees).predict(matrix, pred_contribs=True)
     return len(homes)
 
 
