@@ -200,6 +200,12 @@ class DiT(nn.Module):
             nn.init.zeros_(layer.weight)
 
     @property
+    def row_floats(self) -> int:
+        """Numbers in the widest layer's output for one row of inputs: what decides how many rows stay in a cache."""
+        config = self.config
+        return config.length // config.patch * config.width * max(3, config.ratio)
+
+    @property
     def bound(self) -> AdaLNBound:
         """The limits on the conditioning path."""
         return self.config.bound or AdaLNBound()

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from fedenergy.ids import canon, stream
 from fedenergy.imputation.base import Base, base_from, inputs_of
 from fedenergy.imputation.bookkeeping import Losses
-from fedenergy.imputation.dpsgd import DPSGD, PrivateGradient, chunks_of, gaussian
+from fedenergy.imputation.dpsgd import DPSGD, PrivateGradient, chunks_of, gaussian, records_at_once
 from fedenergy.imputation.joint import joint
 from fedenergy.imputation.learned import Shape, network, objective_for, shape_of
 from fedenergy.imputation.masks import Masks, training_masks
@@ -181,7 +181,7 @@ class _Trainer:
             rows = self.noise.included(len(self.windows), self.q, number)
             part = self.losses_of(self.windows, rows, draws)
             self.history.add(self.sigma, self.q, len(rows))
-            size = max(1, self.privacy.physical_batch // self.objective.draws)
+            size = records_at_once(self.net, self.privacy, len(rows), self.objective.draws)
             losses, norms = self.gradient.step(chunks_of(rows, part, size), number)
             clipped = float((norms > self.privacy.clip).float().mean()) if len(rows) else 0.0
         else:

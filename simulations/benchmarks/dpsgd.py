@@ -7,11 +7,13 @@ same draws and the same fused AdamW, and all private ones clip per record and ad
 is the library's default way, GradSampleModule's hooks and its own DPOptimizer, with two helps: the fused AdamW, and a summed
 loss, which saves it a pass over the output gradients. "opacus-default" is what PrivacyEngine.make_private gives a user who
 changes nothing: a mean loss and torch's AdamW as it comes; no verdict rests on it. All noise is seeded or torch's own.
+"bookkeeping" handles a batch in the parts that the trainer would choose (patch 1: two of 16); Opacus takes it whole, as it
+does unless it is told. "opacus-halves" tells it (virtual steps), and no verdict rests on that either.
 Engines take turns step by step in one process, each round starting with another; a step's ratio is to the plain step of
 its own round, so that other work on the machine disturbs them alike, and on the CPU time is the thread's processor time.
 Each repeat builds its models anew and gives the median of its rounds; least, median and most are over the repeats. Peak
 memory is that of a process of its own that takes two steps, above what it held before it built the model. CUDA rows run
-where there is a GPU and say "not run" elsewhere. `--engines` also takes vmap (torch.func) and opacus-default.
+where there is a GPU and say "not run" elsewhere. `--engines` also takes vmap (torch.func), opacus-default and opacus-halves.
 """
 
 from __future__ import annotations
@@ -29,11 +31,12 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-ENGINES = ("plain", "bookkeeping", "opacus", "ghost", "vmap", "opacus-default")
+ENGINES = ("plain", "bookkeeping", "opacus", "ghost", "vmap", "opacus-default", "opacus-halves")
 FULL, QUICK = ENGINES[:4], ENGINES[:3]
 DEVICES = ("cpu", "cuda")
 BATCH, LENGTH, CLIP, SIGMA = 32, 96, 1.0, 1.5
@@ -49,7 +52,7 @@ def build(engine: str, patch: int, width: int = 256, depth: int = 8, device: str
 
     from fedenergy.imputation.bookkeeping import Clip
     from fedenergy.imputation.dit import DiT, DiTConfig
-    from fedenergy.imputation.dpsgd import DPSGD, PrivateGradient, SeededGaussian
+    from fedenergy.imputation.dpsgd import DPSGD, PrivateGradient, SeededGaussian, records_at_once
     from fedenergy.imputation.objective import Objective, noised
     from fedenergy.imputation.schedule import alpha_bar
 
@@ -67,9 +70,13 @@ def build(engine: str, patch: int, width: int = 256, depth: int = 8, device: str
     net, (x0, noise, mask, t, a) = net.to(device), (x.to(device) for x in (x0, noise, mask, t, a))
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True)
 
-    def losses(model: Any = net) -> Any:
-        out = model(noised(x0, noise, a.view(-1, 1, 1)), t, x0 * mask, mask)
-        return objective.losses(out, x0, noise, a, mask < 0.5)
+    def losses(model: Any = net, at: Any = slice(None)) -> Any:
+        clean, hidden, seen, scale = x0[at], noise[at], mask[at], a[at]
+        out = model(noised(clean, hidden, scale.view(-1, 1, 1)), t[at], clean * seen, seen)
+        return objective.losses(out, clean, hidden, scale, seen < 0.5)
+
+    def parts(size: int) -> list[slice]:
+        return [slice(low, min(low + size, BATCH)) for low in range(0, BATCH, size)]
 
     if engine == "plain":
         def step() -> None:
@@ -79,23 +86,33 @@ def build(engine: str, patch: int, width: int = 256, depth: int = 8, device: str
         return step, net
 
     if engine == "bookkeeping":
-        private = PrivateGradient(net, DPSGD(clip=CLIP, sigma=1.0, engine=engine), sigma, BATCH, SeededGaussian(0))
+        privacy = DPSGD(clip=CLIP, sigma=1.0, engine=engine)
+        private = PrivateGradient(net, privacy, sigma, BATCH, SeededGaussian(0))
+        split = parts(records_at_once(net, privacy, BATCH))
 
         def step() -> None:
-            private.step([(losses, BATCH)], 0)
+            private.step([(partial(losses, net, part), part.stop - part.start) for part in split], 0)
             optimizer.step()
         return step, net
 
-    if engine == "opacus":
+    if engine in ("opacus", "opacus-halves"):
         from opacus import GradSampleModule
         from opacus.optimizers import DPOptimizer
 
         hooked = GradSampleModule(net, batch_first=True, loss_reduction="sum")
         private = DPOptimizer(optimizer, noise_multiplier=sigma, max_grad_norm=CLIP, expected_batch_size=BATCH)
+        *first, last = parts(BATCH if engine == "opacus" else BATCH // 2)
 
         def step() -> None:
             private.zero_grad()
-            losses(hooked).sum().backward()
+            for part in first:      # clipped and added up, as Opacus' BatchMemoryManager does
+                losses(hooked, part).sum().backward()
+                private.signal_skip_step(True)
+                private.step()
+                private.zero_grad()
+            losses(hooked, last).sum().backward()
+            if first:
+                private.signal_skip_step(False)
             private.step()
         return step, net
 

@@ -24,7 +24,8 @@ def test_smoke_every_engine_steps(engine):
 
 
 @pytest.mark.parametrize(("engine", "sigma"), [                        # Opacus' optimizer draws noise of its own
-    ("opacus", 0.0), ("opacus-default", 0.0), ("ghost", 0.0), ("vmap", 0.0), ("ghost", 1.5), ("vmap", 1.5)])
+    ("opacus", 0.0), ("opacus-default", 0.0), ("opacus-halves", 0.0), ("ghost", 0.0), ("vmap", 0.0), ("ghost", 1.5),
+    ("vmap", 1.5)])
 def test_oracle_every_private_engine_writes_the_same_gradient(engine, sigma):
     """Clipped sum, noise, divided by the batch: compared are equal amounts of work."""
     found = []

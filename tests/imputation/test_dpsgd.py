@@ -10,7 +10,18 @@ import torch
 from scipy import stats
 
 from fedenergy.imputation.bookkeeping import Clip
-from fedenergy.imputation.dpsgd import CHUNK, DPSGD, PrivateGradient, SecureGaussian, SeededGaussian, chunks_of, gaussian
+from fedenergy.imputation.dit import DiT, DiTConfig
+from fedenergy.imputation.dpsgd import (
+    CACHED,
+    CHUNK,
+    DPSGD,
+    PrivateGradient,
+    SecureGaussian,
+    SeededGaussian,
+    chunks_of,
+    gaussian,
+    records_at_once,
+)
 from fedenergy.privacy import accounting
 from tests.imputation.toys import NETS, Batch, by_hand, make
 
@@ -128,6 +139,23 @@ def test_statistics_poisson_sampler(noise):
     assert np.abs(each - q).max() < 5 * (q * (1 - q) / steps) ** 0.5
     pair = np.mean([0 in b and 1 in b for b in batches])
     assert pair == pytest.approx(q * q, abs=5 * (q * q / steps) ** 0.5)
+
+
+@pytest.mark.parametrize(("shape", "privacy", "records", "draws", "at_once"), [
+    ({}, {}, 32, 1, 16), ({}, {}, 35, 1, 12), ({}, {}, 32, 4, 4), ({}, {}, 0, 1, 256), ({}, {}, 17, 1, 256),
+    ({}, {"engine": "opacus"}, 32, 1, 256), ({}, {"physical_batch": 8}, 32, 1, 8), ({}, {"physical_batch": 2}, 32, 4, 1),
+    ({"patch": 8}, {}, 32, 1, 256), ({"width": 16, "heads": 2}, {}, 256, 1, 256)])
+def test_golden_records_at_once(shape, privacy, records, draws, at_once):
+    """The source's net at patch 1 makes 96 x 768 numbers of a row: 17 rows fit into 5 MB, and parts of a batch are equal."""
+    with torch.device("meta"):
+        net = DiT(DiTConfig(**{"depth": 1, **shape}))
+    net.to_empty(device="cpu")
+    assert records_at_once(net, DPSGD(sigma=1.0, **privacy), records, draws) == at_once
+    assert CACHED // (4 * 96 * 768) == 17
+
+
+def test_a_net_that_says_nothing_of_its_rows_is_not_split():
+    assert records_at_once(torch.nn.Linear(4_096, 4_096), DPSGD(sigma=1.0), 300) == 256
 
 
 def test_sigma_is_calibrated_or_given():
