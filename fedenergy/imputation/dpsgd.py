@@ -36,7 +36,8 @@ class DPSGD:
     clipping   "flat" or "automatic"
     engine     "bookkeeping" (nets of Linear layers) or "opacus"
     noise      "simulation" (seeded, stamped: not private) or "secure" (operating system entropy, for the sampler too)
-    physical_batch   records x draws handled at once, to bound memory; does not change the result
+    physical_batch   most records x draws that are handled at once, to bound memory (see records_at_once); changes no more
+                     than the rounding of a sum
     household_windows   most windows that one household has, for the household statement; None: from the data, or unknown
     """
 
