@@ -8,6 +8,8 @@ validation loss are private statistics.
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 import math
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -33,6 +35,7 @@ from fedenergy.privacy import accounting
 from fedenergy.progress import Progress, SilentProgress
 
 SELECT = ("last", "best")
+MARKED = 64             # windows whose fillings tell one base from another
 OnStep = Callable[[int, float], None]
 
 
@@ -109,7 +112,19 @@ class _Trainer:
                                 "masks": asdict(self.masks), "base": getattr(self.base, "name", "none"), "n": n,
                                 "privacy": None if self.privacy is None else asdict(self.privacy),
                                 "select": self.select, "valid_every": self.valid_every,
-                                "train_only": a["train_only"]}).decode()
+                                "train_only": a["train_only"], "marks": self._marks(start)}).decode()
+
+    def _marks(self, start: Model | None) -> dict[str, str]:
+        """Digests of what the arguments only name: data, base (by its fillings and its cost) and the model to go on from.
+
+        A state goes on with equal ones only, else its statement would speak of another training.
+        """
+        few = self.windows.take(np.unique(np.linspace(0, len(self.windows) - 1, MARKED).astype(int)))
+        hidden = few.known & (np.arange(few.length) % 2 == 0)[:, None]
+        filled = () if self.base is None else (self.base.fill(few.values, hidden, few.time_of_day), self.base.note)
+        weights = () if start is None else (*(v.cpu().numpy() for v in start.net.state_dict().values()), self.start_note)
+        return {"train": _mark(*_contents(self.windows)), "base": _mark(*filled), "start": _mark(*weights),
+                "valid": _mark(*(() if self.valid is None else _contents(self.valid)))}
 
     def _check(self) -> None:
         for name, value in (("steps", self.steps), ("batch", self.batch)):
@@ -285,7 +300,12 @@ class _Trainer:
             return
         arrays, body = read(self.folder, "training")
         if body["arguments"] != self.arguments:
-            raise ValueError(f"{self.folder} holds the training state of other arguments: choose another folder")
+            old, new = json.loads(body["arguments"]), json.loads(self.arguments)
+            odd = {name for name in {*old, *new} if old.get(name) != new.get(name)} - {"marks"}
+            marks, mine = old.get("marks", {}), new["marks"]
+            odd |= {f"the content of {name}" for name in mine if marks.get(name) != mine[name]}
+            raise ValueError(f"{self.folder} holds the training state of other arguments ({', '.join(sorted(odd))}): choose "
+                             "another folder, or delete it to begin again")
         load_into(self.net, arrays, "net.")
         if self.average is not None:
             load_into(self.average, arrays, "average.")
@@ -300,6 +320,22 @@ class _Trainer:
         self.optimizer.load_state_dict(packed)
         self.done, self.log = body["done"], body["log"]
         self.history = accounting.History.from_json(body["history"])
+
+
+def _contents(windows: Windows) -> tuple[np.ndarray | str, ...]:
+    """All that a training reads of windows."""
+    extra = np.zeros(0) if windows.covariates is None else windows.covariates
+    return windows.values, windows.phase, extra, str(windows.homes), str(windows.steps_per_day)
+
+
+def _mark(*parts: np.ndarray | str) -> str:
+    """Digest of arrays and texts, 32 hex digits."""
+    found = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else np.ascontiguousarray(part).tobytes()
+        shape = "" if isinstance(part, str) else f"{part.dtype} {part.shape}"
+        found.update(f"{len(data)} {shape}\n".encode() + data)
+    return found.hexdigest()
 
 
 def _named(name: str, word: str) -> bool:

@@ -81,7 +81,7 @@ def test_contract_each_step_is_told_once_and_again_on_resuming(tmp_path):
 
 def test_contract_other_arguments_or_damage_are_refused(tmp_path):
     run(2, checkpoint=tmp_path)
-    with pytest.raises(ValueError, match="other arguments"):
+    with pytest.raises(ValueError, match=r"other arguments \(rate\)"):
         run(2, checkpoint=tmp_path, rate=2e-3)
     arrays = next(tmp_path.glob("*.safetensors"))
     blob = bytearray(arrays.read_bytes())
@@ -89,6 +89,40 @@ def test_contract_other_arguments_or_damage_are_refused(tmp_path):
     arrays.write_bytes(blob)
     with pytest.raises(ValueError, match="damaged"):
         run(2, checkpoint=tmp_path)
+
+
+class Level:
+    """A base that fills a constant; its cost is in its note."""
+
+    name = "level"
+
+    def __init__(self, level, note=""):
+        self.level, self.note = level, note
+
+    def fill(self, values, observed, time_of_day):
+        return np.where(observed, values, self.level)
+
+
+def test_contract_a_state_goes_on_with_the_data_the_base_and_the_start_that_it_began_with(tmp_path):
+    """Under another base of that name the statement would speak of a budget that the net never had."""
+    def again(folder, train=TRAIN, valid=VALID, **more):
+        return imp.train(train, valid, imp.Objective("x0"), PRIVATE, steps=2, seed=7, batch=8, net=NET, limits=(0.0, 4.0),
+                         checkpoint=tmp_path / folder, **more)
+    first = again("base", base=Level(1.0, "epsilon 50"))
+    assert torch.equal(weights(again("base", base=Level(1.0, "epsilon 50"))), weights(first))
+    for other in (Level(2.0, "epsilon 50"), Level(1.0, "epsilon 1")):
+        with pytest.raises(ValueError, match=r"\(the content of base\)"):
+            again("base", base=other)
+    begun = again("data")
+    one = TRAIN.values.copy()
+    one[-1, 0] += 1e-6
+    with pytest.raises(ValueError, match=r"\(the content of train\)"):
+        again("data", imp.Windows(one))
+    with pytest.raises(ValueError, match=r"\(the content of valid\)"):
+        again("data", valid=data(10, 2))
+    again("start", start=begun)
+    with pytest.raises(ValueError, match=r"\(the content of start\)"):
+        again("start", start=again("elsewhere", rate=2e-3))
 
 
 def test_contract_the_seed_decides_everything():
