@@ -39,6 +39,7 @@ READS = ("The gaps are filled from the file's own readings around them: training
          "model was fitted to, not this file.")
 SEED_SIMULATED = 11
 MOST_STEPS = 20_000_000
+DOUBTS = ("conflicts", "implausible", "negative", "unit_jumps", "questionable")     # counts of the reader that are told
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 ModelName = Annotated[str, typer.Option("--model", metavar="RUN|MODEL|simulated", help=(
@@ -51,7 +52,7 @@ def impute(file: MeterFile, model: ModelName = "simulated",
            column: Annotated[str | None, typer.Option("--column", metavar="COLUMN", help=(
                "Column of the consumption, as in --channel COLUMN=import."))] = None,
            samples: Annotated[int, typer.Option("--samples", min=2, max=1000, metavar="N", help=(
-               "Draws of a net per gap, from which the interval is taken; a dp_gp needs none."))] = 30,
+               "Draws of a net per gap, whose mean or median is written; a dp_gp needs none."))] = 30,
            level: Annotated[float, typer.Option("--level", metavar="P", help=(
                "Probability between the two quantiles that are written."))] = 0.9,
            point: Annotated[str, typer.Option("--point", metavar="mean|median", help=(
@@ -97,7 +98,10 @@ def impute(file: MeterFile, model: ModelName = "simulated",
             frames.append(frame.assign(meter=name) if len(readings.meters) > 1 else frame)
             blind += unseen
     _write(frames, target)
-    _say(target, frames, readings.step_minutes, model, imputer, blind, samples, level, point)
+    _say(target, frames, readings.step_minutes, model, imputer, blind, level, point)
+    if counted := {name: count for name, count in readings.totals().items() if name in DOUBTS}:
+        print("note: the reader counted " + ", ".join(f"{count:,} {name}" for name, count in counted.items())
+              + f"; they stand as it read them: fedenergy data inspect {file.name} says more")
 
 
 def _check_out(file: Path, target: Path) -> None:
@@ -168,8 +172,10 @@ def _write(frames: list[pd.DataFrame], target: Path) -> None:
         part.unlink(missing_ok=True)
 
 
-def _say(target: Path, frames: list[pd.DataFrame], step: int, name: str, imputer: Any, blind: int, samples: int,
-         level: float, point: str) -> None:
+def _say(target: Path, frames: list[pd.DataFrame], step: int, name: str, imputer: Any, blind: int, level: float,
+         point: str) -> None:
+    from fedenergy.imputation.filling import limit_of, says_interval
+
     filled, count = sum(int(f["filled"].sum()) for f in frames), sum(map(len, frames))
     added = sum(float(f["kwh"][f["filled"] == 1].sum()) for f in frames)
     low, high = _quantiles(level)
@@ -178,8 +184,11 @@ def _say(target: Path, frames: list[pd.DataFrame], step: int, name: str, imputer
         print("nothing was missing")
         return
     print(f"kwh        the {point} where filled = 1, the reading elsewhere")
-    of = f"{samples} samples of the model" if hasattr(imputer, "net") else "the model's law for that step"
-    print(f"{low}, {high}".ljust(10) + f" {low[1:]} % and {high[1:]} % quantiles of {of}")
+    print(f"{low}, {high}".ljust(10) + f" {low[1:]} % and {high[1:]} % quantiles of {says_interval(imputer)}")
+    most = limit_of(imputer)
+    if above := sum(int((f["kwh"][f["filled"] == 0] > most).sum()) for f in frames):
+        print(f"note: {above:,} readings are above {most:g} kWh, the model's limit for {step} minutes: it reads them as "
+              "that much and fills in no more")
     if blind:
         print(f"note: {blind:,} intervals lie in gaps longer than the model looks: a typical day is all they show")
     print(f"model      {name}: {_made(name, imputer)}")
@@ -189,7 +198,9 @@ def _say(target: Path, frames: list[pd.DataFrame], step: int, name: str, imputer
 def _made(name: str, imputer: Any) -> str:
     if name == "simulated":
         return "fitted to simulated homes only, which costs no privacy"
-    return one_line(imputer.privacy)
+    from fedenergy.imputation.packaged import card_of
+
+    return one_line(card_of(name).get("privacy") or imputer.privacy)
 
 
 @app.command()

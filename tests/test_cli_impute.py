@@ -147,7 +147,7 @@ def test_train_then_show_then_impute(meter, tmp_path, capsys):
     assert run("imputer", "show", model) == 0
     assert "4 windows of 168 steps" in capsys.readouterr().out
     assert run("impute", meter, *CLOCK, "--model", model.parent) == 0          # a run folder that holds a model
-    assert "no privacy: fitted without noise" in capsys.readouterr().out
+    assert f"{model.parent}: no real home is in it: it costs no privacy" in capsys.readouterr().out
 
 
 def test_show_lists_the_packaged_imputers(capsys):
@@ -188,3 +188,17 @@ def test_a_net_on_top_is_trained_resumed_and_used(meter, tmp_path, capsys):
     assert weights in [path.read_bytes() for path in (tmp_path / "m").glob("*.safetensors")]
     assert run("impute", meter, *CLOCK, "--model", tmp_path / "m", "--samples", "4") == 0
     assert pd.read_csv(meter.with_name("meter.filled.csv"))["kwh"].notna().all()
+
+
+def test_what_a_reader_of_the_file_must_know_is_said(tmp_path, truth, capsys):
+    """Readings beyond the model's limit, and what the reader counted: both change what stands in the file."""
+    when = pd.date_range("2024-01-01", periods=len(truth), freq="h", tz="UTC")
+    frame = pd.DataFrame({"when": when.strftime("%Y-%m-%d %H:%M:%S"), "kwh": truth}).astype({"kwh": object})
+    frame.loc[20:22, "kwh"], frame.loc[21, "kwh"] = 9.0, np.nan
+    frame = pd.concat([frame, frame.iloc[[50]].assign(kwh=5.5)])
+    path = tmp_path / "big.csv"
+    frame.to_csv(path, index=False)
+    assert run("impute", path, *CLOCK, "--column", "kwh", "--time", "when") == 0
+    shown = capsys.readouterr().out
+    assert "2 readings are above 6 kWh, the model's limit for 60 minutes" in shown
+    assert "the reader counted 1 conflicts" in shown

@@ -199,8 +199,9 @@ def records_at_once(net: nn.Module, privacy: DPSGD, records: int, draws: int = 1
     """Records of a batch that are handled at once: equal parts, each at most physical_batch rows (records x draws).
 
     On a CPU the book-keeping engine takes fewer where a net says how much a row of inputs makes (`row_floats`): what is kept
-    of a pass then comes from memory that the process has already, instead of new pages at every step, which the system
-    has to clear (a tenth of a step of the full-size model). The sum of a step is the same up to rounding.
+    of a pass takes less memory (a third less for the full-size model), and that the process has already, instead of new
+    pages at every step which the system has to clear (up to a tenth of a step, by what else the process did before). The sum
+    of a step is the same up to rounding.
     """
     most = max(1, privacy.physical_batch // draws)
     size = getattr(net, "row_floats", 0)

@@ -28,7 +28,9 @@ class FilledSeries:
 
     values     (n,) the readings, and a point where one was missing
     filled     (n,) bool: where it was
-    low, high  (n,) quantiles (1 -+ level) / 2 where filled, NaN elsewhere: of the law of a dp_gp, of a net's samples
+    low, high  (n,) quantiles (1 -+ level) / 2 where filled, NaN elsewhere: of the law of a dp_gp; of a net over one, that
+               law moved to the net's point (a net's own samples lie far too close together: it is trained for the least
+               squared error); of another net, its samples
     blind      steps that were filled from a window without any reading: a typical day, no more
     """
 
@@ -78,7 +80,7 @@ def fill_series(model: Any, values: np.ndarray, clock: np.ndarray, *, samples: i
 
     model    a DpGp, or a trained diffusion Model
     values   (n,) original units; clock: (n,) step of the day of each, on the meter's clock
-    samples  a net's draws of each gap, from which low and high are taken (a dp_gp needs none); point: "mean" or "median"
+    samples  a net's draws of each gap (a dp_gp needs none); point: "mean" or "median"
     What fills a step depends on the readings of its own window only, and on seed where samples are drawn.
     """
     values, clock = np.asarray(values, np.float64), np.asarray(clock, np.int64)
@@ -115,22 +117,51 @@ def _filled(model: Any, windows: np.ndarray, starts: np.ndarray, samples: int, s
     """point, low and high of windows (m, T), NaN where missing."""
     levels = (1 - level) / 2, (1 + level) / 2
     if isinstance(model, DpGp):
-        seen, slots = np.isfinite(windows), len(model.mean)
-        time = (starts[:, None] + np.arange(model.length)) % slots
-        x, seen, starts = model.read(np.where(seen, windows, 0.0), seen, time)
-        found = {name: np.empty_like(x) for name in ("point", "low", "high")}
-        far = dict(zip(("low", "high"), map(NormalDist().inv_cdf, levels)))
-        for rows, mu, cov in model.laws(starts):
-            m, variance = conditional(mu, cov, x[rows], seen[rows])
-            found["point"][rows] = model.back(m, variance if point == "mean" else 0.0)
-            for name, z in far.items():               # the way back to energy keeps the order, hence quantiles
-                found[name][rows] = model.back(m + z * np.sqrt(variance), 0.0)
-        return found
+        return _law(model, windows, starts, levels, point)
     from fedenergy.imputation.sample import fill
 
     found = fill(model, Windows(windows, model.setup.steps_per_day, starts), samples=samples, seed=seed, levels=levels)
-    return {"point": getattr(found, point)[:, :, 0], "low": found.quantiles[levels[0]][:, :, 0],
-            "high": found.quantiles[levels[1]][:, :, 0]}
+    own, low, high = (values[:, :, 0] for values in (getattr(found, point), *(found.quantiles[at] for at in levels)))
+    if (gp := law_under(model)) is not None:
+        wide = np.pad(windows, ((0, 0), (0, gp.length - windows.shape[1])), constant_values=np.nan)
+        law = {name: values[:, :windows.shape[1]] for name, values in _law(gp, wide, starts, levels, point).items()}
+        low, high = (np.clip(law[name] + own - law["point"], gp.low, gp.cap) for name in ("low", "high"))
+    return {"point": own, "low": np.minimum(low, own), "high": np.maximum(high, own)}
+
+
+def limit_of(model: Any) -> float:
+    """The largest value that a model fills in, original units."""
+    return model.cap if isinstance(model, DpGp) else float(max(model.setup.scale.high))
+
+
+def says_interval(model: Any) -> str:
+    """What low and high are quantiles of, for the reader of a filled series."""
+    if isinstance(model, DpGp):
+        return "the model's law for that step"
+    return "the law of the dp_gp under the net, moved to the net's value" if law_under(model) else "the net's samples"
+
+
+def law_under(model: Any) -> DpGp | None:
+    """The dp_gp that a net corrects, by itself or as the base of shorter windows; None where there is none."""
+    base = getattr(model, "base", None)
+    base = getattr(base, "gp", base)
+    return base if isinstance(base, DpGp) else None
+
+
+def _law(gp: DpGp, windows: np.ndarray, starts: np.ndarray, levels: tuple[float, float],
+         point: str) -> dict[str, np.ndarray]:
+    """point, low and high of the conditional law of a dp_gp; arguments as `_filled`."""
+    seen = np.isfinite(windows)
+    time = (starts[:, None] + np.arange(gp.length)) % len(gp.mean)
+    x, seen, starts = gp.read(np.where(seen, windows, 0.0), seen, time)
+    found = {name: np.empty_like(x) for name in ("point", "low", "high")}
+    far = dict(zip(("low", "high"), map(NormalDist().inv_cdf, levels)))
+    for rows, mu, cov in gp.laws(starts):
+        m, variance = conditional(mu, cov, x[rows], seen[rows])
+        found["point"][rows] = gp.back(m, variance if point == "mean" else 0.0)
+        for name, z in far.items():               # the way back to energy keeps the order, hence quantiles
+            found[name][rows] = gp.back(m + z * np.sqrt(variance), 0.0)
+    return found
 
 
 def fill_linear(values: np.ndarray) -> np.ndarray:

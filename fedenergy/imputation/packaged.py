@@ -149,6 +149,12 @@ def open_model(name: str | Path, step_minutes: int) -> Any:
     return model
 
 
+def card_of(name: str | Path) -> dict[str, Any]:
+    """The card of a saved imputer: how it was made and what it cost; {} where its folder holds none."""
+    place = next((place for place in (Path(name), Path(name) / "model") if (place / FILE).exists()), None)
+    return {} if place is None else load_gp(place)[1]
+
+
 def simulated_windows(homes: int, days: int, step_minutes: int, seed: int, window_days: int = 2,
                       progress: Progress | None = None) -> Windows:
     """Windows of whole days of simulated homes' total use, kWh per step."""
