@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedenergy.audit_checks import ABSENT, FINDING, NOTE, OK, Check, Run
+from fedenergy.errors import where
 from fedenergy.households.population import Population
 from fedenergy.privacy.audit_scan import Hit, Needles, digits_for, files_in
 from fedenergy.report.tables import summary_table
@@ -39,7 +40,13 @@ def leak_checks(run: Run) -> Iterator[Check]:
     if run.folder.resolve() not in run.ledger.resolve().parents:
         files |= {f"ledger/{name}": data for name, data in files_in(run.ledger).items()}
     size = sum(map(len, files.values()))
-    planted, homes, everybody = readings(populations)
+    planted, homes, everybody, unread = readings(populations)
+    if unread:
+        yield Check(AREA, WHAT, NOTE, f"{len(unread)} home(s) could not be read again, so nothing of them was looked for: "
+                    + "; ".join(unread[:SHOWN]))
+    if not planted:
+        yield Check(AREA, WHAT, ABSENT, "no home could be read")
+        return
     numbers = sum(values.size for values in planted.values())
     shown = run.data.part("inside_view", dict).get("readings") if run.data.summary.get("inside_view") else None
     if shown:
@@ -64,21 +71,29 @@ def leak_checks(run: Run) -> Iterator[Check]:
     yield from _inside_note(inside)
 
 
-def readings(populations: Sequence[Population]) -> tuple[dict[str, np.ndarray], int, int]:
-    """({"reading": (steps of all homes, channels + 1)}, homes in it, homes in all): the first homes of the populations in
-    turn, up to MOST_NUMBERS numbers; homes with other channels than the first one's are left out."""
+def readings(populations: Sequence[Population]) -> tuple[dict[str, np.ndarray], int, int, list[str]]:
+    """({"reading": (steps of all homes, channels + 1)}, homes in it, homes in all, homes that raise, with type and place):
+    the first homes of the populations in turn, up to MOST_NUMBERS numbers; homes with other channels than the first one's
+    are left out, and no text of an exception is passed on: it may hold readings."""
     found: dict[tuple[str, str], np.ndarray] = {}
+    unread: dict[tuple[str, str], str] = {}
     everybody = {(population.name, home) for population in populations for home in population.ids}
     for index in range(max(map(len, populations))):
         for population in populations:
-            if index < len(population) and (key := (population.name, population.ids[index])) not in found:
-                home = population.load(index)
+            if index < len(population) and (
+                    key := (population.name, population.ids[index])) not in found and key not in unread:
+                try:
+                    home = population.load(index)
+                except Exception as error:
+                    unread[key] = f"{key[1]} ({where(error)})"
+                    continue
                 table = np.concatenate([home.readings, home.total[:, None]], axis=1)
                 if not found or table.shape[1] == next(iter(found.values())).shape[1]:
                     found[key] = table
         if sum(table.size for table in found.values()) >= MOST_NUMBERS:
             break
-    return {READING: np.concatenate(list(found.values()))}, len(found), len(everybody)
+    planted = {READING: np.concatenate(list(found.values()))} if found else {}
+    return planted, len(found), len(everybody), list(unread.values())
 
 
 def shares_of(data: RunData) -> np.ndarray:

@@ -167,6 +167,9 @@ class Engine:
         for name, high in (("workers", 1024), ("batch", 10**6), ("max_failures", 1)):
             if not 0 <= getattr(self, name) <= high:
                 raise ValueError(f"{name} = {getattr(self, name)} is outside 0..{high}")
+        if self.address and not self.workers:
+            raise ValueError(f'address = "{self.address}" names a Ray cluster, but workers = 0 means this process: ask for '
+                             "workers, or leave the address out")
 
 
 @dataclass(frozen=True)

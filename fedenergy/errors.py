@@ -17,6 +17,7 @@ import pkgutil
 import re
 import sys
 import tomllib
+import traceback
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
@@ -53,6 +54,13 @@ def one_line(message: object) -> str:
     'a b [31m'
     """
     return " ".join("".join(letter if letter.isprintable() else " " for letter in str(message)).split())
+
+
+def where(error: BaseException) -> str:
+    """Type and place of an exception, without its text: texts may hold readings."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{place}"
 
 
 def did_you_mean(word: str, options: Iterable[str]) -> str:

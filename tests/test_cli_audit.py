@@ -475,3 +475,15 @@ def test_seeded_noise_that_is_sold_as_secure_is_found(tmp_path, monkeypatch):
         patch.setattr(box_module, "noise_from", lambda name, seed: mechanisms.SimulationNoise(seed))
         sold = played(tmp_path / "sold", **many)
     assert found(sold, scan=False)["no seed gives the noise"].endswith("that of seed 5")
+
+
+def test_a_home_that_raises_is_named_without_its_readings_and_ends_no_audit(tmp_path, no_trials):
+    folder = played(tmp_path, engine={"workers": 0, "max_failures": 1.0},
+                    population={"use": "tests.federation.helpers:Planted", "odd": [1, "broken"]},
+                    strategy=[{"use": "strategies.zonal_sum:ZonalSum"}])
+    audit = audit_run(folder, trials=100)
+    notes = [check.detail for check in audit.checks if "could not be read again" in check.detail]
+    assert len(notes) == 1
+    assert "1 home(s)" in notes[0]
+    assert "h1 (ValueError at helpers.py:" in notes[0]
+    assert "kWh" not in notes[0]

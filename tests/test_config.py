@@ -422,10 +422,11 @@ def test_variations_are_the_cartesian_product_in_order(study):
 
 
 def test_options_set_seeds_engine_out_and_fresh(study):
-    config = study(seeds="3, 1", workers=0, address="auto", out="elsewhere", fresh=True)
-    assert (config.seeds, config.engine.workers, config.engine.address) == ((3, 1), 0, "auto")
+    config = study(seeds="3, 1", workers=3, address="auto", out="elsewhere", fresh=True)
+    assert (config.seeds, config.engine.workers, config.engine.address) == ((3, 1), 3, "auto")
     assert (config.out, config.fresh) == ("elsewhere", 1)
     assert study(seeds=[7, 8]).seeds == (7, 8)
+    assert "workers = 0 means this process" in refused(study, workers=0, address="auto")
     assert "--seeds 0,1,2" in refused(study, seeds="0-2")
     assert "different" in refused(study, seeds="1,1")
 

@@ -29,6 +29,7 @@ from fedenergy.box.world import World
 from fedenergy.box.zone_store import ZoneStore
 from fedenergy.errors import RunFailed
 from fedenergy.federation import records
+from fedenergy.federation.failures import INSIDE, first_error, killers_of
 from fedenergy.federation.flower_adapter import frozen_gc, quiet_flower
 from fedenergy.federation.freeze import dump_arrays, freeze, load_arrays, thaw
 from fedenergy.federation.local_grid import collector_paused
@@ -277,7 +278,15 @@ class Campaign:
         part = self.part
         if grid.failed - len(grid.vanished) > part.max_failures * max(1, grid.asked):
             raise RunFailed(f"{grid.failed} of {grid.asked} homes failed in round {index + 1} of {entry.label} "
-                            f"({part.name}), more than [engine] max_failures = {part.max_failures:g} allows")
+                            f"({part.name}), more than [engine] max_failures = {part.max_failures:g} allows"
+                            + self._first_failure())
+
+    def _first_failure(self) -> str:
+        """What is known of it: a home that raised by its own note, a home that kills its workers by its quarantine."""
+        told = first_error(self.checkpoint.parent.parent / INSIDE)
+        killers = killers_of(self.grid, self.part.world.population.ids)
+        found = [f"the first error: {told}"] * bool(told) + [killers] * bool(killers)
+        return f"; {'; '.join(found)}" if found else ""
 
     @contextmanager
     def blame(self, entry: Entry, index: int):

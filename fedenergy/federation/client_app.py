@@ -16,6 +16,7 @@ from flwr.clientapp import ClientApp
 from fedenergy.box.box import Answer, Box, consider, open_ledger
 from fedenergy.box.query import QUERY_CLASSES, SealedQuery
 from fedenergy.box.world import World
+from fedenergy.errors import where
 from fedenergy.federation import flower_adapter as flower
 from fedenergy.federation import masked_rounds, records, shard_nodes
 from fedenergy.federation import negotiation_rounds as rounds
@@ -49,9 +50,11 @@ class Homes:
         """Whether notes about a home's data may be logged: only in a simulation with an oracle."""
         return any(world.open for world in self.worlds)
 
-    def failed(self, index: int, error: BaseException) -> None:
-        """Note inside where a home failed: texts of exceptions may hold readings."""
-        self.log([{"index": index, "code": "error", "reason": where(error)}])
+    def failed(self, index: int, error: BaseException, phase: str = "") -> None:
+        """Note inside where a home failed: texts of exceptions may hold readings. phase: type of the message."""
+        ids = self.worlds[0].population.ids if self.worlds else ()
+        home = f"shard {index}" if "shard" in phase or index >= len(ids) else ids[index]
+        self.log([{"index": index, "household": home, "phase": phase, "code": "error", "reason": where(error)}])
         if os.environ.get("FEDENERGY_DEBUG") == "1":
             traceback.print_exception(error)
 
@@ -121,8 +124,8 @@ def make_client(homes: Homes) -> Client:
     def hello(message: Message, context: Context) -> Message:
         return Message(RecordDict({HELLO: ConfigRecord({"index": index_of(context)})}), reply_to=message)
 
-    def failed(context: Context, error: BaseException) -> None:
-        homes.failed(index_of(context), error)
+    def failed(context: Context, error: BaseException, phase: str) -> None:
+        homes.failed(index_of(context), error, phase)
 
     batch = {f"query.{kind}": many for kind in QUERY_CLASSES} | {TRAIN: many, EVALUATE: many,
                                                                  f"{TRAIN}.{IMPUTER}": many, f"query.{ACCEPT}": accept}
@@ -141,13 +144,6 @@ def accept_many(boxes: Sequence[Box], query: SealedQuery) -> list[Answer | None]
 def index_of(context: Context) -> int:
     """Household index of a node: Flower's partition id."""
     return int(context.node_config["partition-id"])
-
-
-def where(error: BaseException) -> str:
-    """Type and place of an exception, without its text: texts may hold readings."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-    return f"{type(error).__name__}{place}"
 
 
 def _runs(homes: Homes, messages: Sequence[Message]):

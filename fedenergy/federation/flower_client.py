@@ -55,9 +55,9 @@ def answer(message: Message, context: Context) -> Message:
     try:
         client = _client(tuple(sorted(context.run_config.items())), _fresh(message))
         return client.app(message, context)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if client is not None:
-            client.failed(context, error)
+            client.failed(context, error, message.metadata.message_type)
         elif os.environ.get("FEDENERGY_DEBUG") == "1":
             traceback.print_exception(error)
         return flower.reply(message, flower.CLIENT_RAISED)

@@ -20,12 +20,13 @@ class Client:
     app     Flower's own, unchanged: one message at a time
     batch   handler of many messages at once, by message type; must answer in order, exactly as app would one by one.
             It bypasses the app's mods.
-    failed  told the node and the exception that a handler raised: what the node may log inside; nothing of it leaves
+    failed  told the node, the exception that a handler raised and the message's type: what the node may log inside;
+            nothing of it leaves
     """
 
     app: ClientApp
     batch: Mapping[str, BatchHandler] = field(default_factory=dict)
-    failed: Callable[[Context, BaseException], None] = lambda context, error: None
+    failed: Callable[[Context, BaseException, str], None] = lambda context, error, phase: None
 
 
 class Shard:
@@ -45,7 +46,7 @@ class Shard:
                 answers = list(handler(messages, contexts))
                 if len(answers) == len(messages):
                     return answers
-            except Exception:
+            except (Exception, SystemExit):
                 if len(messages) > 1:  # find the node at fault: everyone else's answer must not depend on it
                     return [self.run([message])[0] for message in messages]
         return [self._one(message, context) for message, context in zip(messages, contexts, strict=True)]
@@ -56,8 +57,8 @@ class Shard:
                               message.metadata.message_type, message.metadata.group_id)
         try:
             return self._client.app(own, context)
-        except Exception as error:
-            self._client.failed(context, error)
+        except (Exception, SystemExit) as error:  # a home that calls sys.exit is one failure, whatever plays it
+            self._client.failed(context, error, message.metadata.message_type)
             return flower.reply(message, flower.CLIENT_RAISED)
 
     def _context(self, node: int) -> Context:

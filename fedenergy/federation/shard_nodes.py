@@ -77,9 +77,9 @@ def _accepted(homes: Homes, boxes: Sequence[Box], query: SealedQuery) -> tuple[l
         for box in boxes:
             try:
                 own, no = accept_block([box], query)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 failed += 1
-                homes.failed(box.index, error)
+                homes.failed(box.index, error, "accept")
                 continue
             takers, refused = takers + own, refused + no
         return takers, refused, failed
@@ -90,14 +90,14 @@ def _block(homes: Homes, boxes: Sequence[Box], query: SealedQuery, seed: int, pa
     task, ask = boxes[0].world.task, answer_open if query.trust == OPEN else answer_block
     try:
         return ask(boxes, query, task.summaries, seed=seed, parties=parties), 0
-    except Exception:
+    except (Exception, SystemExit):
         answers, failed = [], 0
         for box in boxes:
             try:
                 answers += task.answer_many([box], [query], seed=seed, parties=parties)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 failed += 1
-                homes.failed(box.index, error)
+                homes.failed(box.index, error, "answer")
         return stacked(query, answers, len(boxes[0].world.spec(query.kind).coordinates)), failed
 
 

@@ -26,6 +26,7 @@ from fedenergy.errors import ConfigError, RunFailed
 from fedenergy.federation import run_folder
 from fedenergy.federation.campaign import Campaign, State, write_durably
 from fedenergy.federation.client_app import Homes, make_client
+from fedenergy.federation.failures import INSIDE, killers_of
 from fedenergy.federation.local_grid import HomesGrid, LocalGrid
 from fedenergy.federation.placement import balanced
 from fedenergy.federation.plan import Plan, plan_from_config
@@ -160,7 +161,7 @@ def new_folder(out: Path, name: str) -> Path:
 def _begin(plan: Plan, start: Mapping[str, Any]) -> None:
     for name in ("summary.json", "metrics.csv", "cells.csv", "releases.parquet", "report.html"):
         (plan.out / name).unlink(missing_ok=True)
-    for name in ("checkpoints", "inside"):
+    for name in ("checkpoints", INSIDE):
         shutil.rmtree(plan.out / name, ignore_errors=True)
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     write_durably(plan.out / "config.resolved.toml", plan.text.encode())
@@ -172,7 +173,7 @@ def _play(plan: Plan, progress: Progress, grid: Callable[[int], Grid] | None = N
           start: Mapping[str, Any] | None = None) -> Path:
     """start: what a new run notes for resuming; None goes on with the checkpoints that are there."""
     began = time.monotonic()
-    homes = Homes(plan.worlds, plan.out / "inside")
+    homes = Homes(plan.worlds, plan.out / INSIDE)
     turns = sum(part.query.rounds * len(part.entries) for part in plan.parts)
     states: list[State] = []
     if older := older_than([plan.out / HEADS], plan.ledger):
@@ -209,7 +210,8 @@ def _grid(plan: Plan, homes: Homes, given: Callable[[int], Grid] | None, progres
     finally:
         made.close()
         if getattr(made, "replaced", 0):
-            progress.note(f"{made.replaced} worker(s) died and were replaced")
+            killers = killers_of(made, plan.population.ids)
+            progress.note(f"{made.replaced} worker(s) died and were replaced" + (f"; {killers}" if killers else ""))
 
 
 def _shard_grid(plan: Plan, homes: Homes) -> HomesGrid:

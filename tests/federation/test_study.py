@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -230,6 +231,7 @@ def test_a_home_that_fails_fails_the_run_unless_that_is_allowed(tmp_path, monkey
     with pytest.raises(RunFailed, match=r"1 of 12 homes failed in round 1 of ZonalSum.*max_failures") as raised:
         run_study(make_config(tmp_path / "strict", **same))
     assert "3.14159" not in str(raised.value)
+    assert re.search(r"the first error: household \S+, RuntimeError at test_study.py:\d+, in phase train", str(raised.value))
     folder = run_study(make_config(tmp_path / "mild", **same, engine={"max_failures": 0.1}))
     answers = values(folder, "answers")
     assert (answers["ZonalSum", 0, 1], answers["CentralLaplace", 0, 1]) == (11, 11)
