@@ -336,7 +336,7 @@ def _drawn(outbound: Sequence[_Outbound]) -> Callable[[int], bytes]:
         sources = noise_from(world.noise, first.seed).sources([item.box.id for item in outbound], query.id)
         summaries = gathered([item.summary for item in outbound])
         released = law.release_many(summaries, sources, [item.granted for item in outbound]).astype("<f8")
-        return [row.tobytes() for row in released]
+        return [first.fitting(row).tobytes() for row in released]
     return lambda at: rows()[at]
 
 
@@ -364,14 +364,14 @@ class _Outbound:
         """Called inside the ledger's transaction: the bytes that are stored and, but for a digest, sent."""
         query, source = self.query, noise_from(self.box.world.noise, self.seed).source(self.box.id, self.query.id)
         if query.trust == LOCAL:
-            return self.mechanism.release(self.summary, source, self.granted).astype("<f8").tobytes()
+            return self.fitting(self.mechanism.release(self.summary, source, self.granted).astype("<f8")).tobytes()
         if query.trust == SUM:
             size = len(self.box.world.spec(query.kind).coordinates)
             if isinstance(self.mechanism, OneBlock | SharedGaussian):
                 share = self.mechanism.share(source, query.epsilon_micro, self.parties, size)
             else:
                 share = laplace_share(source, self.mechanism.scale(query.epsilon_micro), self.parties, size)
-            masking, z = self.box.masking, self.mechanism.deposit(self.summary, self._bound)
+            masking, z = self.box.masking, self.fitting(self.mechanism.deposit(self.summary, self._bound))
             if masking is not None:
                 return seal(z, share, masking.mask).astype("<u8").tobytes() + masking.binding
             mask = pad(self.box.world.key("pad", self.box.id), self.box.id, query.id, size)
@@ -395,9 +395,18 @@ class _Outbound:
         """K_i: where one noise is scaled to the epsilon asked, a home that grants less is clipped to less."""
         return self.mechanism.bound_for(self.granted, self.query.epsilon_micro)
 
+    def fitting(self, values: np.ndarray) -> np.ndarray:
+        """The values, if they are as many as were asked for: an answer that no gate lets out must not be charged."""
+        size = len(self.box.world.spec(self.query.kind).coordinates)
+        if values.shape != (size,):
+            raise ValueError(f"the task gave values of shape {values.shape} where {size} coordinates are asked for")
+        return values
+
     def _digest(self) -> bytes:
         key = self.box.world.key("digest", self.box.id)
         deposit = self.mechanism.deposit(self.summary, self._bound)
+        if self.query.trust != OPEN:
+            self.fitting(deposit)
         return hashlib.blake2b(deposit.astype("<i8").tobytes(), key=key, digest_size=32).digest()
 
 

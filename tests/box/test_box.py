@@ -394,6 +394,16 @@ def test_a_query_with_a_bound_of_its_own_is_refused(tmp_path):
     assert FITTED == []
 
 
+@pytest.mark.parametrize("trust", ["local", "sum", "curator"])
+def test_an_answer_of_another_width_is_not_charged(trust, tmp_path):
+    """No gate would let it out: a charge for it would be lost."""
+    world = make_world(tmp_path, Known(CLIP, values=((1.0, 2.0), (1.0, 2.0, 3.0), (0.0, 0.0))))
+    with pytest.raises(ValueError, match="2 coordinates are asked for"):
+        ask(world, seal(world, trust), [1], parties=1)
+    assert spent(world)[1] == 0
+    assert list(open_ledger(world.ledger).rows()) == []
+
+
 def test_consider_and_accept_charge_and_fit_nothing(tmp_path):
     world = make_world(tmp_path, K, cap=1.0)
     query = seal(world, "sum", epsilon=1.0)
