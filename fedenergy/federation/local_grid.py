@@ -86,8 +86,9 @@ class HomesGrid(Grid):
 
     def landing(self, messages: Iterable[Message]) -> Iterator[tuple[int, Message]]:
         """The replies of send_and_receive with the positions of their messages, as they come: in any order."""
-        mail = self._numbered(messages)
-        yield from self.deliver(mail, max(1, len(mail.messages)))
+        with collector_paused():
+            mail = self._numbered(messages)
+            yield from self.deliver(mail, max(1, len(mail.messages)))
 
     def stream(self, messages: Iterable[Message], at_once: int) -> Iterator[Message]:
         """The replies of send_and_receive, one after the other; at most `at_once` (at least 1) of them exist at a time."""

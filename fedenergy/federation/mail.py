@@ -9,6 +9,8 @@ from flwr.app import Message, RecordDict
 
 from fedenergy.federation import flower_adapter as flower
 
+LAST = 32       # messages of the last batches of a worker
+
 
 @dataclass
 class Mail:
@@ -67,7 +69,8 @@ class Batch:
 
 
 def cut(mail: Mail, span: Iterable[int], buckets: Sequence[int], workers: int, size: int) -> Iterator[Batch]:
-    """Batches of at least `size` messages where there are so many, rounded up to whole buckets.
+    """Batches of about `size` messages, rounded up to whole buckets; towards the end of a worker's messages each takes half
+    of what is left (down to LAST), so that little is left to do when all workers but one are done.
 
     buckets  of each household index: a ledger file; it is never split, so its homes are charged in one transaction
     """
@@ -80,10 +83,14 @@ def cut(mail: Mail, span: Iterable[int], buckets: Sequence[int], workers: int, s
             group = groups[key] = []
         group.append(at)
     filling: dict[tuple[int, int], Batch] = {}
+    left: dict[tuple[int, int], int] = {}
+    for (form, bucket), group in groups.items():
+        left[form, bucket % workers] = left.get((form, bucket % workers), 0) + len(group)
     for form, bucket in sorted(groups):
         key = form, bucket % workers
         batch = filling.setdefault(key, Batch(key[1], form, []))
         batch.positions += groups[form, bucket]
-        if len(batch.positions) >= size:
+        if len(batch.positions) >= min(size, max(LAST, left[key] // 2)):
+            left[key] -= len(batch.positions)
             yield filling.pop(key)
     yield from filling.values()

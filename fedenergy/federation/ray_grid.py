@@ -11,10 +11,11 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import socket
 import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from flwr.app import Message, RecordDict
@@ -61,6 +62,7 @@ def ray_session(workers: int, address: str = ""):
     if address and os.environ.get("RAY_AUTH_MODE") != "token":
         raise ValueError(f"engine.address = {address!r}: the cluster must use token authentication; set "
                          "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN here and on every node")
+    _answers(address)
     if not address:  # one token per process: Ray reads it once and keeps it
         os.environ["RAY_AUTH_MODE"] = "token"
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
@@ -80,11 +82,31 @@ def ray_session(workers: int, address: str = ""):
                          object_store_memory=STORE_BYTES, _temp_dir=folder, _node_ip_address="127.0.0.1")
             finally:
                 os.umask(old_mask)
+            _without_log_monitor(ray)
         yield ray
     finally:
         ray.shutdown()
         if folder:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _without_log_monitor(ray: Any) -> None:
+    """Ray's log monitor looks through all log files ten times a second (1 % of a core) for a driver that prints them, which
+    ours does not (log_to_driver). Ray has no public way to leave it out; where the private one is gone, it stays."""
+    node = getattr(getattr(getattr(ray, "_private", None), "worker", None), "_global_node", None)
+    with suppress(Exception):
+        node.kill_log_monitor(check_alive=False)
+
+
+def _answers(address: str) -> None:
+    """ConnectionError where nothing listens at host:port or ray://host:port: Ray itself would go on trying for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
+        except (OSError, OverflowError) as error:
+            raise ConnectionError(f"nothing listens at {host}:{port} ({error}); `ray status` on the cluster's head says "
+                                  "where it does") from error
 
 
 class Caller:

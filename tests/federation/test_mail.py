@@ -7,7 +7,7 @@ import pytest
 from flwr.app import ConfigRecord, RecordDict
 
 from fedenergy.federation import flower_adapter as flower
-from fedenergy.federation.mail import Mail, cut
+from fedenergy.federation.mail import LAST, Mail, cut
 
 flower.assume_identity()
 HOMES = 200
@@ -32,8 +32,10 @@ def test_batches_are_whole_buckets_of_one_form_and_worker(size, workers):
         assert {bucket % workers for bucket in mine} == {batch.worker}
         assert not seen & {(batch.form, bucket) for bucket in mine}
         seen |= {(batch.form, bucket) for bucket in mine}
-    if size > HOMES:
-        assert len(batches) == 2 * workers
+    for key in {(batch.worker, batch.form) for batch in batches} if size > HOMES else ():
+        sizes = [len(batch.positions) for batch in batches if (batch.worker, batch.form) == key]
+        assert all(one >= sum(sizes[at:]) // 2 for at, one in enumerate(sizes))    # half of what is left,
+        assert all(one >= LAST for one in sizes[:-1])                              # but never crumbs
 
 
 def test_messages_are_numbered_in_order_and_contents_kept_once():
