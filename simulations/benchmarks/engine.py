@@ -27,7 +27,8 @@ QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_U
 REACH = {"noop_ratio": 20.0, "linear": 1.3, "explain_overhead": 0.05, "census_100k_s": 6.0, "census_1m_s": 60.0,
          "growth": 0.02, "idle_bytes": 2_048}
 
-WHICH = {"first": "an explain round of {:,} new homes (keys, agreements, ledger made)", "next": "the round after it"}
+WHICH = {"first": "the first explain round of {:,} homes, with their enrolment (keys, agreements, a ledger)",
+         "next": "an explain round of {:,} homes"}
 
 
 def child(kind: str, part: dict[str, Any], timeout: float = 3_600) -> dict[str, Any]:
@@ -180,7 +181,7 @@ def printed(found: dict[str, Any]) -> list[str]:
     if "explain" in found:
         lines += [f"{WHICH[which].format(found['explain']['homes'])}: {one['ours_s']['median']:.2f} s, bare loop "
                   f"{one['bare_s']['median']:.2f} s, overhead {_percent(one['overhead'])}; of processor time "
-                  f"{_percent(one['overhead_processor'])} (to reach: 5 %)"
+                  f"{_percent(one['overhead_processor'])}{' (to reach: 5 %)' if which == 'next' else ''}"
                   for which, one in found["explain"]["rounds"].items()]
         one = found["explain"]["home_ms"]
         lines.append(f"a home on one core: the bare loop {_range(one['alone'], ' ms')}; xgboost's own training call and "

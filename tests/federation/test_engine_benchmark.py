@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -56,7 +58,7 @@ def test_processor_time_is_counted():
 
 
 def test_a_clock_counts_what_lies_between_start_and_stop():
-    clock = ours.Clock(lambda: [os.getpid()])
+    clock = ours.Clock([os.getpid()])
     for pause in (0.02, 0.0):
         clock.start()
         time.sleep(pause)
@@ -67,6 +69,22 @@ def test_a_clock_counts_what_lies_between_start_and_stop():
     assert all(processor < 0.1 for _, processor in clock.taken)
 
 
+def test_descendants_stand_still_while_suspended():
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        try:
+            assert busy.pid in ours.descendants(os.getpid())
+            time.sleep(0.2)
+            with ours.suspended([busy.pid]):
+                time.sleep(0.05)
+                before = ours.processor_s([busy.pid])
+                time.sleep(0.2)
+                assert ours.processor_s([busy.pid]) == before
+            time.sleep(0.3)
+            assert ours.processor_s([busy.pid]) > before
+        finally:
+            busy.kill()
+
+
 def test_the_explain_lines_name_both_loops():
     one = {"min": 1.0, "median": 2.0, "max": 3.0}
     part = {f"{name}_s": one for name in ("ours", "bare", "ours_processor", "bare_processor")} | {
@@ -74,7 +92,8 @@ def test_the_explain_lines_name_both_loops():
         "overhead_processor": {"min": 0.0, "median": 0.01, "max": 0.02}}
     lines = engine.printed({"explain": {"homes": 1_000, "rounds": {"first": part, "next": part},
                                         "home_ms": {"alone": one, "library": one}}})
-    assert lines[0].endswith("overhead 2.0 % (-1.0 to 3.0); of processor time 1.0 % (0.0 to 2.0) (to reach: 5 %)")
+    assert lines[0].startswith("the first explain round of 1,000 homes, with their enrolment")
+    assert lines[1].endswith("overhead 2.0 % (-1.0 to 3.0); of processor time 1.0 % (0.0 to 2.0) (to reach: 5 %)")
     assert lines[2] == ("a home on one core: the bare loop 2 ms (1 to 3); xgboost's own training call and contributions "
                         "2 ms (1 to 3)")
 

@@ -6,8 +6,9 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from pathlib import Path
 from threading import Timer
@@ -129,10 +130,11 @@ def idle(part: dict[str, Any]) -> dict[str, Any]:
 def explain(part: dict[str, Any]) -> dict[str, Any]:
     """Rounds of fit, SHAP, noise and ledger over {nodes} homes, and a bare loop over the same homes on as many processes.
 
-    The bare loop makes the readings, fits and explains, and does nothing else. Both are measured in turn, round by round, in
-    seconds and in processor seconds of all their processes: "first" is the first round of new homes, which makes their
-    keys, their agreements and a ledger; "next" the round after it, over the next part of the record. "library" is what a
-    home takes in a loop of xgboost's own training call and its own contributions, on one core, and "bare" on that core.
+    The bare loop makes the readings, fits and explains, and does nothing else; Ray's processes are suspended meanwhile. Both
+    are measured in turn, ours first, round by round, in seconds and in processor seconds of all their processes (Ray's own
+    too): "first" is the first round of new homes, which makes their keys, their agreements and a ledger; "next" is the
+    checkpoint of that round and the round after it, over the next part of the record. "library" is what a home takes in
+    a loop of xgboost's own training call and its own contributions, on one core, and "alone" in the bare loop on that core.
     """
     nodes, workers = part["nodes"], part["workers"]
     found: dict[str, list[float]] = {"library_s": [], "alone_s": []} | {
@@ -140,16 +142,19 @@ def explain(part: dict[str, Any]) -> dict[str, Any]:
         for kind in ("", "_processor")}
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         list(pool.map(_bare, [([0], 0, (LAGS[-1], 744))] * workers))  # import and compile before the clock starts
+        before = {os.getpid(), *descendants(os.getpid())}
         for turn in range(part["repeats"] + 1):
             plan, grid, folder = _opened(nodes, workers, epsilons=[1.0], seed=turn, rounds=2)
             rows = [window.rows for window in plan.parts[0].world.task.windows(plan.population, 2, "next_window")]
-            ours, bare = Clock(lambda grid=grid: [os.getpid(), *grid.pids()]), Clock(lambda: [os.getpid(), *pool._processes])
+            of_ray = [pid for pid in descendants(os.getpid()) if pid not in before]
+            ours, bare = Clock([os.getpid(), *of_ray]), Clock([os.getpid(), *pool._processes])
 
-            def after(_part, index: int, _exchange, ours=ours, bare=bare, rows=rows, turn=turn) -> None:
+            def after(_part, index: int, _exchange, ours=ours, bare=bare, rows=rows, turn=turn, of_ray=of_ray) -> None:
                 ours.stop()
-                bare.start()
-                list(pool.map(_bare, [(range(first, nodes, workers), turn, rows[index]) for first in range(workers)]))
-                bare.stop()
+                with suspended(of_ray):
+                    bare.start()
+                    list(pool.map(_bare, [(range(first, nodes, workers), turn, rows[index]) for first in range(workers)]))
+                    bare.stop()
                 ours.start()
             try:
                 with Ledger(plan.ledger) as ledger, ZoneStore(plan.ledger) as zones:
@@ -174,16 +179,42 @@ def explain(part: dict[str, Any]) -> dict[str, Any]:
 class Clock:
     """(seconds, processor seconds of the processes) of every stretch between start and stop."""
 
-    def __init__(self, pids: Callable[[], list[int]]) -> None:
+    def __init__(self, pids: Sequence[int]) -> None:
         self.pids, self.taken = pids, []
 
     def start(self) -> None:
-        processor = processor_s(self.pids())
+        processor = processor_s(self.pids)
         self._began = time.perf_counter(), processor
 
     def stop(self) -> None:
         now = time.perf_counter()
-        self.taken.append((now - self._began[0], processor_s(self.pids()) - self._began[1]))
+        self.taken.append((now - self._began[0], processor_s(self.pids) - self._began[1]))
+
+
+def descendants(pid: int) -> list[int]:
+    """Processes that a process started, and those that they started."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it ended meanwhile
+            children.setdefault(int(path.read_text().rpartition(")")[2].split()[1]), []).append(int(path.parent.name))
+    found = [pid]
+    for one in found:
+        found += children.get(one, ())
+    return found[1:]
+
+
+@contextmanager
+def suspended(pids: Sequence[int]) -> Iterator[None]:
+    """Processes that stand still meanwhile."""
+    try:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        yield
+    finally:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
 
 def _bare(work: tuple[Sequence[int], int, tuple[int, int]]) -> int:
