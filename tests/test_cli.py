@@ -136,12 +136,12 @@ def test_version(fedenergy):
 
 def test_run_hands_on_the_options_then_shows_the_table_and_the_report(study, fedenergy):
     code, out, err = fedenergy("run", "toy.toml", "--set", "query.epsilon=2", "--vary", "population.count=5,6",
-                               "--seeds", "4,5", "--workers", "0", "--address", "auto", "--fresh", "--out", "elsewhere")
+                               "--seeds", "4,5", "--workers", "3", "--address", "auto", "--fresh", "--out", "elsewhere")
     assert code == 0, err
     (_, config), = study.calls
     assert config.query.args == {"epsilon": 2}
     assert (dict(config.vary), config.seeds, config.fresh) == ({"population.count": (5, 6)}, (4, 5), 1)
-    assert (config.engine.workers, config.engine.address, config.out) == (0, "auto", "elsewhere")
+    assert (config.engine.workers, config.engine.address, config.out) == (3, "auto", "elsewhere")
     assert "ZonalSum" in out
     page = Path("elsewhere", config.run_name, "report.html")
     assert out.splitlines()[-1] == f"Report: {page}"
