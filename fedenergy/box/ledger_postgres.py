@@ -37,8 +37,31 @@ TABLES = (
     """CREATE TABLE IF NOT EXISTS cell_head (household TEXT NOT NULL, cell TEXT NOT NULL, spent_micro BIGINT NOT NULL,
        cap_micro BIGINT NOT NULL, scope TEXT NOT NULL, file SMALLINT NOT NULL, PRIMARY KEY (household, cell))""",
 )
+ATTEMPTS = 3
 COLUMNS = ", ".join(f"charge.{name}" for name in Row._fields)
 _engines: dict[tuple[int, str], Any] = {}  # by process: a connection does not survive a fork
+
+
+def _make_tables(sql: Any, schema: str) -> None:
+    """The schema and its tables, where they are not there yet.
+
+    A connection may remember from before it waited for the lock that the schema is not there: "IF NOT EXISTS" then fails on
+    its unique name. The next transaction looks again.
+    """
+    import psycopg
+
+    for attempt in range(ATTEMPTS):
+        try:
+            with sql.transaction():
+                sql.execute("SELECT pg_advisory_xact_lock(%s, %s)", (LOCK, -1))
+                sql.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+                sql.execute(f"SET LOCAL search_path TO {schema}")
+                for statement in TABLES:
+                    sql.execute(statement)
+            return
+        except (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateSchema, psycopg.errors.DuplicateTable):
+            if attempt == ATTEMPTS - 1:
+                raise
 
 
 def check_address(url: str) -> str:
@@ -149,12 +172,7 @@ class PostgresStore:
         self._mark: str | None = None
         with place.connection(path.name) as sql, _translated(path.name):
             if create:
-                with sql.transaction():
-                    sql.execute("SELECT pg_advisory_xact_lock(%s, %s)", (LOCK, -1))
-                    sql.execute(f"CREATE SCHEMA IF NOT EXISTS {place.schema}")
-                    sql.execute(f"SET LOCAL search_path TO {place.schema}")
-                    for statement in TABLES:
-                        sql.execute(statement)
+                _make_tables(sql, place.schema)
             self._mark = _mark(sql, place.schema, self.file)
 
     def close(self) -> None:
