@@ -114,7 +114,7 @@ def test_a_home_that_raises_fails_alone(tmp_path, monkeypatch):
 
     def failing(self, index):
         if self.ids[index] == "home-000002":
-            raise RuntimeError("3.14 kWh")
+            raise RuntimeError("3.14159265 kWh")
         return load(self, index)
     monkeypatch.setattr(type(one.part.world.population), "load", failing)
     monkeypatch.setattr(type(one.part.world.population), "source", lambda self, index: index)
@@ -124,7 +124,7 @@ def test_a_home_that_raises_fails_alone(tmp_path, monkeypatch):
     assert (asked.refused, asked.failed) == (0, 1)
     noted = "".join(path.read_text() for path in (tmp_path / "inside").iterdir())
     assert "RuntimeError" in noted
-    assert "3.14" not in noted
+    assert "3.14159265" not in noted
 
 
 def changed(**fields):
@@ -186,7 +186,7 @@ def test_a_home_that_fails_to_accept_is_left_out_and_not_charged(tmp_path, monke
 
     def failing(boxes, query):
         if any(box.id == "home-000002" for box in boxes):
-            raise RuntimeError("3.14 kWh")
+            raise RuntimeError("3.14159265 kWh")
         return accept(boxes, query)
     monkeypatch.setattr(shard_nodes, "accept_block", failing)
     grid = one.exchange.strategy_grid("sum", lambda homes: one.query("sum"))
