@@ -150,13 +150,14 @@ class PrivateImputation:
                 continue
             work = Work(self, found, masks(found, self.patterns, self.rates), folder, progress)
             cells = list(cells_of(self, name, found))
-            mark = digest(b"fe.imputing.2", found.train.values.tobytes(), 8).hex()
+            mark = digest(b"fe.imputing.3", found.train.values.tobytes(), 8).hex()
             progress.start(len(cells), name)
             for cell in cells:
                 got = kept(folder, {**cell.key, "data": mark}, lambda cell=cell, work=work: work.compute(cell))
                 rows += [{**vars(cell), "delta": self.delta if cell.regime == "true_epsilon" else None,
                           "choice": got["choice"], "spent": got["spent"], "household": got["home"], "pattern": pattern,
-                          "rate": rate, "mse": mse, "mae": mae} for pattern, rate, mse, mae in got["rows"]]
+                          "rate": rate, "mse": mse, "mae": mae, "by_window": by_window}
+                         for pattern, rate, mse, mae, by_window in got["rows"]]
                 if got["said"] and cell.seed == self.seeds[0]:
                     said.append(f"{name}, {cell.method} {got['choice']}, {cell.unit} unit, ε {cell.epsilon:g}: "
                                 f"{got['said']}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ DAILY, TWIN, FULL, PRIOR = "linear + same time", "dp_gp, no noise", "full covari
 GP, DEFAULT, DIFFUSION, TUNED = "dp_gp", "default", "default + diffusion", "default + tuned diffusion"
 BY_HOME, LAW = "default + diffusion, homes by name", "homes by name, no network"
 OBJECTIVES = {"A: v dynamic": imp.Objective("v", weight="alpha_bar"), "A: eps": imp.Objective("eps")}
+REPEATING = ("same time of day", DAILY)
 FREE, LEAKING, PRIVATE, PUBLIC = "free", "no privacy", "true_epsilon", "simulated prior"
 
 
@@ -48,8 +50,9 @@ class Cell:
 
 def cells_of(study: PrivateImputation, dataset: str, found: Set) -> Iterator[Cell]:
     """Free baselines first, then what costs something, cheapest first."""
+    once = found.test.length <= found.test.steps_per_day        # no time of day comes twice: both are the straight line
     for name in (*WINDOW_ONLY, DAILY):
-        if name != "kalman" or study.kalman:
+        if (name != "kalman" or study.kalman) and not (once and name in REPEATING):
             yield Cell(dataset, name, FREE)
     for name in FROM_TRAINING:
         yield Cell(dataset, name, LEAKING)
@@ -86,10 +89,10 @@ class Work:
     _prior: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def compute(self, cell: Cell) -> dict[str, Any]:
-        """{"rows": [[pattern, rate, mse, mae], ...], "said", "choice", "spent", "home"} of a cell."""
+        """{"rows": [[pattern, rate, mse, mae, packed errors by window], ...], "said", "choice", "spent", "home"}."""
         found, study = self.found, self.study
         if cell.method in (*WINDOW_ONLY, DAILY, *FROM_TRAINING):
-            return self._scored(lambda seen: (self._baseline(cell.method, seen),) * 2)
+            return self._scored(lambda seen: (self._baseline(cell.method, seen),) * 2, by_window=cell.regime == FREE)
         if cell.method in (PRIOR, TWIN, FULL):
             gp = self._reference(cell.method)
             return self._scored(lambda seen: gp.points(found.test.values, seen, found.test.time_of_day))
@@ -112,7 +115,8 @@ class Work:
         if fitted.model is not None and cell.method == TUNED and fitted.model.total is not None:
             home = fitted.model.total.household
         return self._scored(lambda seen: fitted.points(found.test.values, seen, found.test.time_of_day, seed=cell.seed),
-                            said=fitted.privacy, choice=fitted.choice, spent=fitted.epsilon, home=home)
+                            said=fitted.privacy, choice=fitted.choice, spent=fitted.epsilon, home=home,
+                            by_window=cell.method == DEFAULT)
 
     def _named(self, cell: Cell) -> dict[str, Any]:
         """Homes by name: fitted once for the diffusion and for what it is without its network."""
@@ -138,7 +142,7 @@ class Work:
             test, seed = self.found.test, self.study.seeds[0]
             self._prior[method] = self._scored(
                 lambda seen: fitted.points(test.values, seen, test.time_of_day, seed=seed), said=fitted.privacy,
-                choice=fitted.choice, spent=0.0, home=0.0)
+                choice=fitted.choice, spent=0.0, home=0.0, by_window=method == DEFAULT)
         return self._prior[method]
 
     def residual(self, by_home: bool = False) -> Model:
@@ -153,12 +157,12 @@ class Work:
         return self._residual[by_home]
 
     def _scored(self, fill: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], *, said: str = "", choice: str = "",
-                spent: float | None = None, home: float | None = None) -> dict[str, Any]:
-        rows = []
+                spent: float | None = None, home: float | None = None, by_window: bool = False) -> dict[str, Any]:
+        rows, truth = [], self.found.truth
         for (pattern, rate), seen in self.masks.items():
             mean, median = fill(seen)
-            rows.append([pattern, rate, imp.errors(mean, self.found.truth, seen)["mse"],
-                         imp.errors(median, self.found.truth, seen)["mae"]])
+            each = packed(squared_and_absolute(mean, median, truth, seen)) if by_window else ""
+            rows.append([pattern, rate, imp.errors(mean, truth, seen)["mse"], imp.errors(median, truth, seen)["mae"], each])
         return {"rows": rows, "said": said, "choice": choice, "spent": spent, "home": home}
 
     def _baseline(self, name: str, seen: np.ndarray) -> np.ndarray:
@@ -188,9 +192,26 @@ class Work:
         for (pattern, rate), seen in self.masks.items():
             got = imp.fill(model, part.test, seen[few], samples=10, steps=20, clip_x0=False, seed=cell.seed)
             rows.append([pattern, rate, imp.errors(got.mean, part.truth, got.observed)["mse"],
-                         imp.errors(got.median, part.truth, got.observed)["mae"]])
+                         imp.errors(got.median, part.truth, got.observed)["mae"], ""])
         return {"rows": rows, "said": str(model.privacy), "choice": "", "spent": model.privacy.replace_one,
                 "home": model.privacy.household}
+
+
+def squared_and_absolute(mean: np.ndarray, median: np.ndarray, truth: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """(2, n): each window's sum of squared errors of the mean and of absolute errors of the median, where they count."""
+    where = ~seen & np.isfinite(truth)
+    gaps = ((mean - truth)**2, np.abs(median - truth))
+    return np.array([np.where(where, gap, 0.0).sum((1, 2)) for gap in gaps])
+
+
+def packed(errors: np.ndarray) -> str:
+    """(2, n) as text that a cell's file keeps: base64 of little-endian float32."""
+    return base64.b64encode(errors.astype("<f4").tobytes()).decode()
+
+
+def unpacked(text: str) -> np.ndarray:
+    """(2, n) of packed()."""
+    return np.frombuffer(base64.b64decode(text), "<f4").reshape(2, -1).astype(float)
 
 
 def full_covariance(train: imp.Windows, twin: dp_gp.DpGp) -> dp_gp.DpGp:

@@ -1,7 +1,8 @@
 """The source's counted claims, recounted from a run's rows.
 
 A claim is a list of cells, each true, false or not run under a view (regime, epsilon asked, sampler). The verdict is that of
-the source's own view, as published with the literal sampler; the other views stand beside it.
+the source's own view, as published with the literal sampler, or where that was not run the first that was; the other views
+stand beside it.
 """
 
 from __future__ import annotations
@@ -136,7 +137,13 @@ class Recount:
         return listed([(view.regime_words, view.sampler, one) for view, one in counts.items()])
 
     def counted(self, figure: str, claim: str, source: str, tests: Sequence[Test], rule: str, exceptions: int = 0) -> Claim:
-        return Claim(figure, claim, source, self.shown(tests), verdict(count(tests, self.first), exceptions), rule)
+        one, rule = self._judged(tests, rule)
+        return Claim(figure, claim, source, self.shown(tests), verdict(one, exceptions), rule)
+
+    def _judged(self, tests: Sequence[Test], rule: str) -> tuple[Count, str]:
+        """The count under the first view that ran, and the rule, which names it where it is not the source's own."""
+        view = next((view for view in self.views if count(tests, view).run), self.first)
+        return count(tests, view), rule if view == self.first else f"{rule}; judged at {view.words} (the source's: not run)"
 
     def claims(self) -> list[Claim]:
         """Every counted claim, then our own questions."""
@@ -198,7 +205,7 @@ class Recount:
         return test
 
     def _mixed(self, figure: str, claim: str, source: str, tests: Sequence[Test], rule: str) -> Claim:
-        one = count(tests, self.first)
+        one, rule = self._judged(tests, rule)
         said = OPEN_QUESTION if not one.run else FAILS if one.true in (0, one.run) else HOLDS if one.run == one.total \
             else HOLDS_WHERE_RUN
         return Claim(figure, claim, source, self.shown(tests), said, rule)

@@ -83,7 +83,7 @@ def write(study: Objectives, folder: Path, results: Results, table: pd.DataFrame
     own = [c for c in claims if c.own]
     parts = [Part("holds", "What holds", "".join(filter(None, [
         pages.claims_table(tested, f"Counted claims of {SOURCE}, recounted; the verdict is that of the view “as published, "
-                           "literal sampler”.") if tested else "",
+                           "literal sampler”, where it was run.") if tested else "",
         pages.claims_table(own, "Our own questions.") if own else "",
         markup.details(f"{len(rest)} claims cannot be tested here: their cells were not run", pages.claims_table(
             rest, "Not run in this study.")) if rest else ""])))]

@@ -230,6 +230,12 @@ def test_text_in_a_number_column(write):
     path = write("start,kWh\n" + rows("2024-01-01", 60, [0.1, 0.2, "zero", 0.4]))
     with pytest.raises(MeterFileError, match=r"meter.csv, line 4: kWh = 'zero' is no number"):
         read(path, tz="UTC", stamp="start", channel=["kWh=import::kWh"], measure="interval")
+    path = write("start,kWh\n" + rows("2024-01-01", 60, [0.1, 0.2, "zero", *[0.4] * 20]))
+    with pytest.raises(MeterFileError, match=r"meter.csv, line 4: kWh = 'zero' is no number, as the others are"):
+        read(path, tz="UTC", stamp="start")                  # before any question about the column
+    path = write("start,kWh\n" + rows("2024-01-01", 60, [0.1, *["zero"] * 4, *[0.4] * 16]))
+    with pytest.raises(MeterFileError, match="Which column meters what"):
+        read(path, tz="UTC", stamp="start")                  # a fifth are words: no column of numbers
     cut = write("start,kWh\n2024-01-01 00:00,0.1\n2024-01-01 01:00\n")
     with pytest.raises(MeterFileError, match="line 3: 1 fields where the first reading has 2"):
         read(cut)

@@ -257,9 +257,9 @@ def frame(values: dict[tuple[str, str], float], sampler: str = LITERAL) -> pd.Da
     return tables.summary(pd.DataFrame(rows))
 
 
-def recount(table: pd.DataFrame) -> dict[tuple[str, str], claims.Claim]:
+def recount(table: pd.DataFrame, regimes: tuple[str, ...] = (AS_PUBLISHED,)) -> dict[tuple[str, str], claims.Claim]:
     empty = pd.DataFrame()
-    study = Objectives(samplers=("literal",), regimes=(AS_PUBLISHED,))
+    study = Objectives(samplers=("literal",), regimes=regimes)
     found = claims.Recount(study, runs.Results(empty, empty, empty, empty), table).claims()
     return {(c.figure, c.claim.split(" (")[0]): c for c in found}
 
@@ -278,6 +278,18 @@ def test_claims_are_counted_from_the_rows_alone():
     bad = recount(frame({("etth1", "eps"): 1.0, ("etth1", "v alpha_bar"): 9.0}))
     assert bad["Table 1", "v dynamic is below eps in MSE, MAE and RMSE"].verdict == FAILS
     assert all(c.verdict == OPEN_QUESTION for c in recount(tables.summary(pd.DataFrame())).values())
+
+
+def test_where_the_sources_own_view_was_not_run_the_next_is_judged_and_named():
+    """Losing at a true epsilon, in a study of both regimes whose published part was not run."""
+    lost = frame({("etth1", "eps"): 1.0, ("etth1", "v alpha_bar"): 9.0}).assign(regime=TRUE_EPSILON)
+    claim = recount(lost, (AS_PUBLISHED, TRUE_EPSILON))["Table 1", "v dynamic is below eps in MSE, MAE and RMSE"]
+    assert claim.verdict == FAILS
+    assert "judged at true ε 10, literal sampler" in claim.rule
+    both = pd.concat([lost, frame({("etth1", "eps"): 9.0, ("etth1", "v alpha_bar"): 1.0})])
+    claim = recount(both, (AS_PUBLISHED, TRUE_EPSILON))["Table 1", "v dynamic is below eps in MSE, MAE and RMSE"]
+    assert claim.verdict == claims.HOLDS_WHERE_RUN
+    assert "judged" not in claim.rule
 
 
 def test_a_whole_table_may_have_the_exceptions_that_the_source_counts():

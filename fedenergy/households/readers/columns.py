@@ -16,6 +16,7 @@ from fedenergy.households.readers.sheet import Sheet, number, unwrap
 from fedenergy.households.readers.stamps import begins, date_orders, split, zone_of
 
 MOST_LABELS = 40
+FEW_WORDS = 0.1                 # of a column's cells: with more it is no column of numbers
 _UNIT_HEADING = re.compile(
     r"(?i)\b(?:units?|uom|unit of measurement|eenheid|einheit|unidad|unit[ée]|unità|måleenhed|enhed|enhet"
     r"|jednotka|jednostka|yksikkö|ühik)\b"
@@ -57,6 +58,9 @@ def generic(path: Path, sheet: Sheet, declared: Mapping[str, Any], evidence: dic
                 ),
             )
     parts = tuple(found for name in numeric if (found := channel_of(name)))
+    if not parts:
+        others = [name for name in sheet.header if name not in (*time, layout.period)]
+        _refuse_stray_words(sheet, [name for name in others if channel_of(name)])
     if not parts and numeric and all(map(is_other, numeric)):
         raise MeterFileError(path, f"its columns of numbers hold no electric energy or power ({', '.join(numeric[:6])}): "
                                    "if one does, declare --channel COLUMN=import", sheet.lines[0])
@@ -245,9 +249,21 @@ def _no_stamps(path: Path, sheet: Sheet) -> MeterFileError:
 
 
 def _numeric(sheet: Sheet, name: str) -> bool:
-    texts = sheet.column(name)[:500]
-    values = [number(text, sign) for text in texts for sign in (".", ",")]
-    pairs = list(zip(values[::2], values[1::2]))
-    return all(left is not None or right is not None for left, right in pairs) and any(
-        value is not None and value == value for pair in pairs for value in pair
-    )
+    read = _read(sheet, name)
+    return all(read) and any(value == value for values in read for value in values)
+
+
+def _read(sheet: Sheet, name: str) -> list[list[float]]:
+    """What each of a column's first cells is as a number, by either decimal sign; [] where it is none."""
+    both = ((number(text, sign) for sign in (".", ",")) for text in sheet.column(name)[:500])
+    return [[value for value in values if value is not None] for values in both]
+
+
+def _refuse_stray_words(sheet: Sheet, names: Sequence[str]) -> None:
+    """MeterFileError names the cell where a column whose heading meters electricity holds numbers but for a few words."""
+    for name in names:
+        read = _read(sheet, name)
+        if 0 < read.count([]) <= FEW_WORDS * len(read):
+            wrong = read.index([])
+            told = f"{name[:60]} = {sheet.column(name)[wrong][:30]!r} is no number, as the others are"
+            raise MeterFileError(sheet.path, told, sheet.lines[wrong])
