@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
+import psycopg
 import pytest
 
 from fedenergy.box.ledger import Ledger, LedgerBroken, bucket
-from fedenergy.box.ledger_postgres import MARK, Postgres, keep_in_postgres
+from fedenergy.box.ledger_postgres import ATTEMPTS, MARK, TABLES, Postgres, _make_tables, keep_in_postgres
 from tests.box import test_ledger, test_ledger_crash, test_ledger_race
 from tests.box.test_ledger import charge, ledger, never, noised, one  # noqa: F401 - a fixture among them
 
@@ -172,3 +174,26 @@ def test_a_study_charges_in_the_data_base_and_finds_it_again(tmp_path, postgres_
     assert run_study(kept) == folder
     with Ledger(folder / "ledger") as opened:
         assert list(opened.rows()) == first
+
+
+@pytest.mark.parametrize("failures", [1, ATTEMPTS])
+def test_a_schema_that_another_connection_makes_meanwhile_is_looked_for_again(failures):
+    """A connection that forgot to look fails on the unique name; for ever is not the race."""
+    told = []
+
+    class Racing:
+        def transaction(self):
+            return contextlib.nullcontext()
+
+        def execute(self, statement, *values):
+            told.append(statement)
+            if statement.startswith("CREATE SCHEMA") and told.count(statement) <= failures:
+                raise psycopg.errors.UniqueViolation("pg_namespace_nspname_index")
+
+    if failures < ATTEMPTS:
+        _make_tables(Racing(), "study")
+        assert told[-len(TABLES):] == list(TABLES)
+    else:
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            _make_tables(Racing(), "study")
+    assert sum(statement.startswith("CREATE SCHEMA") for statement in told) == min(failures + 1, ATTEMPTS)

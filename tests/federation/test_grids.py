@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import weakref
@@ -221,6 +222,19 @@ def test_a_home_that_always_kills_its_worker_is_quarantined_alone(ray_grid, tmp_
 def test_ray_is_private(ray_grid):
     assert os.environ["RAY_AUTH_MODE"] == "token"
     assert len(os.environ["RAY_AUTH_TOKEN"]) == 64
+
+
+def test_ray_runs_no_log_monitor(ray_grid):
+    """Its processes name the grid's folder; the raylet among them shows that they are found."""
+    import ray
+
+    folder, ours = ray._private.worker._global_node.get_session_dir_path(), []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):                     # it ended meanwhile
+            if folder in (command := (process / "cmdline").read_bytes().decode(errors="replace")):
+                ours.append(command)
+    assert any("raylet" in command for command in ours)
+    assert not [command for command in ours if "log_monitor" in command]
 
 
 def test_a_cluster_without_token_authentication_is_refused(monkeypatch):
