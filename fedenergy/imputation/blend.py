@@ -26,6 +26,7 @@ from fedenergy.imputation.task import Windows
 LAW = 0.5                       # share of the released law before the window's evidence, where noise leaves all of it
 SQUARED = 0.6                   # of the way from the straight line, for the mean
 ABSOLUTE, NEAREST = 0.5, 0.3    # for the median; and of the way to the nearest value, where values crowd at their limit
+SINGLE = 0.2                    # for the median of a single hidden step, where they do not
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,12 +59,13 @@ class Blend(FromVariogram):
     def _points(self, u: np.ndarray, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         holey = np.where(seen, u, np.nan)[:, :, None]
         line, plain = linear(holey)[:, :, 0], self._average(u, seen).clip(0.0, 1.0)
-        mean, median = line + SQUARED * (plain - line), line + ABSOLUTE * (plain - line)
+        hidden = between(seen)
+        mean, median = line + SQUARED * (plain - line), line + np.where(hidden == 1, SINGLE, ABSOLUTE) * (plain - line)
         if self.skewed:
             logs = self._average(np.log(u + OFFSET), seen).clip(math.log(OFFSET), math.log(1.0 + OFFSET))
             low = np.exp(logs) - OFFSET
             mean = line + SQUARED * ((plain + low) / 2 - line)
-            steps = np.where(wide(seen), NEAREST * (nearest(holey)[:, :, 0] - line), 0.0)
+            steps = np.where(hidden > 1, NEAREST * (nearest(holey)[:, :, 0] - line), 0.0)
             median = line + ABSOLUTE * (low - line) + steps
         return mean, median
 
@@ -82,14 +84,14 @@ def fit(train: Windows | np.ndarray, epsilon: float, delta: float = 1e-5, *, lim
     return Blend(law, LAW * known, privacy, low, high, windows.steps_per_day, low >= 0 if skewed is None else skewed)
 
 
-def wide(seen: np.ndarray) -> np.ndarray:
-    """(n, T) bool: in a gap of two steps or more between values that are seen; of no meaning where seen.
+def between(seen: np.ndarray) -> np.ndarray:
+    """(n, T) int: steps of the gap that a hidden step is in; 0 in a gap at the edge, and where seen.
 
-    >>> wide(np.array([[True, False, True, False, False, True, False]]))[0].tolist()[1:]
-    [False, False, True, True, False, False]
+    >>> between(np.array([[False, True, False, True, False, False, True, False]]))[0].tolist()
+    [0, 0, 1, 0, 2, 2, 0, 0]
     """
     length = seen.shape[1]
     at = np.arange(length)
     before = np.maximum.accumulate(np.where(seen, at, -1), axis=1)
     after = np.minimum.accumulate(np.where(seen, at, length)[:, ::-1], axis=1)[:, ::-1]
-    return (before >= 0) & (after < length) & (after - before > 2)
+    return np.where((before >= 0) & (after < length), np.maximum(after - before - 1, 0), 0)
