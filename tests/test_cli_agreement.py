@@ -81,14 +81,14 @@ def test_new_show_verify_revoke(capsys):
 def test_options_say_what_is_agreed(capsys):
     assert run("new", "agreements", "--config", "study.toml", "--cap", "2.5", "--per-query", "1", "--trust", "curator",
                "--class", "windows", "--purpose", "diagnosis", "--querier", "trainer", "--zone", "north", "--until",
-               "2031-02-01", "--from", "2030-01-01", "--granularity", "total", "--delta", "1e-5") == 0
+               "2091-02-01", "--from", "2090-01-01", "--granularity", "total", "--delta", "1e-5") == 0
     capsys.readouterr()
     assert run("show", "agreements", "h0") == 0
     shown = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines() if line.split()[0] in (
         "cap", "delta", "trust", "queries", "purposes", "queriers", "zone", "granularity", "from", "until", "state"))
     assert shown == {"cap": "epsilon 2.5, all answers", "delta": "1e-05", "trust": "curator", "queries": "windows",
                      "purposes": "diagnosis", "queriers": "trainer", "zone": "north", "granularity": "total",
-                     "from": "2030-01-01", "until": "2031-02-01", "state": "not yet in force"}
+                     "from": "2090-01-01", "until": "2091-02-01", "state": "not yet in force"}
 
 
 def test_a_study_spends_a_renewal_carries_over(capsys):

@@ -61,7 +61,7 @@ class ClosedForm:
         eps0 = epsilon_zero(case.public, self.utility, self.prior)
         star = best_epsilon(eps0, private_price(case.agreement.household, self.price, self.spread, self.seed),
                             self.epsilon_min)
-        granted = max(least, min(most, int(min(star, most / MICRO) * MICRO)))
+        granted = most if star >= most / MICRO else max(least, int(star * MICRO))
         code = "optimum" if granted not in (least, most) else "least" if granted == least else "most"
         return Offer(granted / MICRO, f"eps* = {star:.4g} balances utility {expected_utility(star, eps0):.2f} against "
                      f"its price; {granted / MICRO:g} is within what was asked and what remains", code)

