@@ -221,7 +221,7 @@ def train(out: Annotated[Path, typer.Option("--out", metavar="DIR", help=(
           seed: Annotated[int, typer.Option("--seed", min=0, metavar="N", help=(
               "Seed of homes and training."))] = SEED_SIMULATED,
           data: Annotated[Path | None, typer.Option("--data", metavar="DIR", envvar="FEDENERGY_DATA", help=(
-              "Folder of the real data sets; London's homes are then scored too."))] = None) -> None:
+              "Folder of the real data sets; London's homes then score a model of simulated ones too."))] = None) -> None:
     """Fit an imputer, score it on homes that it has not seen, and save it for --model.
 
     \b

@@ -173,7 +173,18 @@ def test_train_on_real_homes_states_its_epsilon(data_dir, tmp_path, capsys):
     assert "epsilon 8 at delta 1e-05 per window (replace-one" in shown
     assert "household of" in shown
     assert "seeded" not in shown
-    assert "London, last 20 % of each home" in shown
+    assert "London, last" not in shown              # an error on their later days would be a statistic without noise
+    assert ", windows of" not in shown
+    made, windows = json.loads((tmp_path / "dp_gp.json").read_text()), 3_000
+    assert int(made["card"]["trained on"].split()[0].replace(",", "")) > windows        # the whole record, not its January
+
+
+def test_a_household_as_the_unit_tells_no_number_of_windows(data_dir, tmp_path, capsys):
+    assert run("imputer", "train", "--out", tmp_path, "--on", "london", "--data", data_dir, "--step", "60", "--epsilon", "8",
+               "--per", "household") == 0
+    made = json.loads((tmp_path / "dp_gp.json").read_text())
+    assert made["privacy"]["household_windows"] is None
+    assert made["card"]["trained on"].startswith("windows of 168 steps of 60 minutes of ")
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ from fedenergy.imputation.dp_gp_release import Spent
 from fedenergy.imputation.guided import Guided
 from fedenergy.imputation.model import Model
 from fedenergy.imputation.objective import Objective
-from fedenergy.imputation.task import Windows
+from fedenergy.imputation.task import Scale, Windows
 from fedenergy.progress import Progress, SilentProgress
 
 KINDS = ("homes", "other")
@@ -46,6 +46,7 @@ class Default:
     choice   "dp_gp", "simulated" or "blend"
     base     the filling below; model: the diffusion over it, or None
     privacy  the statement, as text; epsilon: replace-one, of one window (or home), 0 where no record was read
+    phase    step of the day at which the training windows start; None: at several
     """
 
     choice: str
@@ -53,12 +54,18 @@ class Default:
     model: Model | None
     epsilon: float
     privacy: str
+    phase: int | None = 0
 
     def points(self, values: np.ndarray, observed: np.ndarray, time_of_day: np.ndarray | None = None, *,
                homes: Sequence[str] | None = None, samples: int = 2, seed: int = 0,
                progress: Progress | None = None) -> tuple[np.ndarray, np.ndarray]:
         """(mean, median) fillings, as DpGp.points. With a diffusion the mean is its x0 at the last time step over `samples`
-        draws, and the median the base's, moved as the mean was. homes: of each window, for a diffusion fitted `by_home`."""
+        draws, and the median the base's, moved as the mean was. homes: of each window, for a diffusion fitted `by_home`.
+        time_of_day None: windows start where the training windows did."""
+        if time_of_day is None and isinstance(self.base, DpGp):
+            if self.phase is None:
+                raise ValueError("the training windows start at several times of day: give time_of_day (n, T)")
+            time_of_day = np.tile((self.phase + np.arange(np.shape(values)[1])) % len(self.base.mean), (len(values), 1))
         mean, median = self.base.points(values, observed, time_of_day)
         if self.model is None:
             return mean, median
@@ -108,29 +115,31 @@ def fit(train: Windows | np.ndarray, epsilon: float, delta: float = 1e-5, *, lim
     if by_home and (residual is None or tune or unit != "window"):
         raise ValueError("by_home = True conditions a residual diffusion that is not tuned, at window unit: give residual, "
                          "leave tune at 0 and unit at \"window\"")
+    Scale.given(limits, 1)                              # refuses what are no limits
     windows = Windows.of(train)
+    phase = int(windows.phase[0]) if (windows.phase == windows.phase[0]).all() else None
     n = len(windows) if unit == "window" else len(set(windows.homes or ()))
     choice = choose(n, epsilon, delta, kind=kind, length=windows.length, steps_per_day=windows.steps_per_day)
     if choice == "blend":
         base = blend.fit(windows, epsilon, delta, limits=limits, unit=unit, noise=noise, seed=seed)
-        return Default(choice, base, None, base.privacy.epsilon, str(base.privacy))
+        return Default(choice, base, None, base.privacy.epsilon, str(base.privacy), phase)
     if choice == "simulated":
         base = replace(simulated_homes(windows.length, windows.steps_per_day), low=limits[0], cap=limits[1])
         return Default(choice, base, None if residual is None else over(residual, base), 0.0,
-                       FREE + (AS_IT_COMES if residual else ""))
+                       FREE + (AS_IT_COMES if residual else ""), phase)
     tuned = residual is not None and tune > 0 and unit == "window"
     share = BASE_SHARE if tuned else HOMES_SHARE if by_home else 1.0
     base = towards_simulated(dp_gp.fit(windows, epsilon * share, delta, low=limits[0], cap=limits[1], unit=unit,
                                        noise=noise, seed=seed), windows.steps_per_day)
     if by_home:
         model = over_homes(residual, base, windows, epsilon, delta, noise=noise, seed=seed)
-        return Default(choice, base, model, model.total.epsilon, f"{model.total}; {homes_of.RELATION}{AS_IT_COMES}")
+        return Default(choice, base, model, model.total.epsilon, f"{model.total}; {homes_of.RELATION}{AS_IT_COMES}", phase)
     if not tuned:
         return Default(choice, base, None if residual is None else over(residual, base), base.privacy.epsilon,
-                       str(base.privacy) + (AS_IT_COMES if residual else ""))
+                       str(base.privacy) + (AS_IT_COMES if residual else ""), phase)
     model = tune_head(over(residual, base), windows, epsilon, delta, steps=tune, batch=min(batch, n), rate=rate, clip=clip,
                       noise=noise, seed=seed, progress=progress)
-    return Default(choice, base, model, model.total.epsilon, str(model.total))
+    return Default(choice, base, model, model.total.epsilon, str(model.total), phase)
 
 
 def simulated_homes(length: int, steps_per_day: int) -> DpGp | None:
@@ -174,7 +183,8 @@ def pretrained(homes: int = 300, days: int = 120, step_minutes: int = 30, *, ste
 
     windows = packaged.simulated_windows(homes, days, step_minutes, seed)
     gp = replace(dp_gp.fit(windows, math.inf, cap=limits[1], low=limits[0]), privacy=simulated_cost(len(windows)))
-    base = Guided(gp, homes_of.release(windows, gp, AS_NOISY, seed=seed) if by_home else None)
+    known = homes_of.release(windows, gp, AS_NOISY, seed=seed) if by_home else None
+    base = Guided(gp, None if known is None else replace(known, rho=0.0))          # no real home is in it: free
     rates = (0.1, 0.2, 0.3, 0.5, 0.5)
     return train(windows, None, Objective("x0", late=0.5), None, steps=steps, batch=batch, rate=rate, weight_decay=0.0,
                  warmup=30, ema=0.98, seed=seed, base=base, residual_scale=UNIT, limits=limits,
@@ -218,7 +228,8 @@ def tune_head(model: Model, windows: Windows, epsilon: float, delta: float, *, s
 
     privacy = None
     if not math.isinf(epsilon):
-        sigma = joint.calibrate(epsilon, model.base.privacy.rho, delta, batch / len(windows), steps)
+        rho = model.base.privacy.rho + joint.released(model.base)
+        sigma = joint.calibrate(epsilon, rho, delta, batch / len(windows), steps)
         privacy = DPSGD(clip=clip, sigma=sigma, delta=delta, noise=noise)
     return train(windows, None, Objective("x0", late=1.0), privacy, steps=steps, batch=batch, rate=rate,
                  weight_decay=0.0, ema=0.9, seed=seed, base=model.base, residual_scale=model.setup.residual_scale,

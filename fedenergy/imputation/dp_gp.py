@@ -222,7 +222,11 @@ def choose_base(n: int, epsilon: float, delta: float = 1e-5, *, length: int = 96
         raise ValueError(f"n = {n} is not a number of records of at least 1")
     if math.isinf(epsilon):
         return "dp_gp" if n >= 10 * length else "linear"
-    rho = int(rho_micro(micro(epsilon), delta) * split[2])
+    epsilon_micro, delta = micro(epsilon), check_delta(delta)
+    try:
+        rho = int(rho_micro(epsilon_micro, delta) * split[2])
+    except ValueError:                                   # not a millionth of rho: nothing could be released
+        return "linear"
     return "dp_gp" if relative_noise(n, max(rho, 1), length) <= USABLE else "linear"
 
 

@@ -206,7 +206,9 @@ class Spent:
 
 
 def spent(rho_micro: int | None, delta: float, n: int, unit: str, windows: int | None, noise: str) -> Spent:
-    """The statement of releases that cost rho together."""
+    """The statement of releases that cost rho together. windows: most of one home; not told where the home is the unit, as
+    it may depend on a home's readings."""
+    windows = None if unit == "household" else windows
     if rho_micro is None:
         return Spent(math.inf, delta, math.inf, n, unit, household_windows=windows)
     cost = epsilon_of_rho(rho_micro, delta)

@@ -35,7 +35,8 @@ class DPSGD:
     relation   what `epsilon` means: "add/remove" or "replace-one" one record
     clipping   "flat" or "automatic"
     engine     "bookkeeping" (nets of Linear layers) or "opacus"
-    noise      "simulation" (seeded, stamped: not private) or "secure" (operating system entropy, for the sampler too)
+    noise      "simulation" (seeded, stamped: not private) or "secure" (operating system entropy, for the sampler and for
+               the records' times, masks and noise too)
     physical_batch   most records x draws that are handled at once, to bound memory (see records_at_once); changes no more
                      than the rounding of a sum
     household_windows   most windows that one household has, for the household statement; None: from the data, or unknown

@@ -109,7 +109,9 @@ def filling(y: np.ndarray, seen: np.ndarray, law: np.ndarray) -> tuple[np.ndarra
         return weights @ cov[at], _evidence(np.linalg.slogdet(inverse)[1], len(at), (weights * y[:, at]).sum(1))
     weights, minus_log_det = np.zeros_like(y), np.empty(len(y))
     for i, here in enumerate(seen):
-        at = np.flatnonzero(here)
+        if not len(at := np.flatnonzero(here)):             # a window without readings: no evidence, filled with the centre
+            minus_log_det[i] = 0.0
+            continue
         factor, weights[i, at], failed = dposv(cov[at[:, None], at], y[i, at], lower=1, overwrite_a=1)
         if failed:
             raise np.linalg.LinAlgError("a law is not positive definite at the positions that are seen")

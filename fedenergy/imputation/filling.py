@@ -28,9 +28,9 @@ class FilledSeries:
 
     values     (n,) the readings, and a point where one was missing
     filled     (n,) bool: where it was
-    low, high  (n,) quantiles (1 -+ level) / 2 where filled, NaN elsewhere: of the law of a dp_gp; of a net over one, that
-               law moved to the net's point (a net's own samples lie far too close together: it is trained for the least
-               squared error); of another net, its samples
+    low, high  (n,) quantiles (1 -+ level) / 2 where filled, widened to hold the point; NaN elsewhere. Of the law of a
+               dp_gp; of a net over one, that law moved to the net's point (a net's own samples lie far too close together:
+               it is trained for the least squared error); of another net, its samples
     blind      steps that were filled from a window without any reading: a typical day, no more
     """
 
@@ -161,7 +161,8 @@ def _law(gp: DpGp, windows: np.ndarray, starts: np.ndarray, levels: tuple[float,
         found["point"][rows] = gp.back(m, variance if point == "mean" else 0.0)
         for name, z in far.items():               # the way back to energy keeps the order, hence quantiles
             found[name][rows] = gp.back(m + z * np.sqrt(variance), 0.0)
-    return found
+    # the mean of a skewed law may lie beyond its quantiles
+    return found | {"low": np.minimum(found["low"], found["point"]), "high": np.maximum(found["high"], found["point"])}
 
 
 def fill_linear(values: np.ndarray) -> np.ndarray:

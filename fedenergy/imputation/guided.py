@@ -17,7 +17,7 @@ import numpy as np
 from fedenergy.imputation.base import Cues
 from fedenergy.imputation.dp_gp import DpGp, conditional
 from fedenergy.imputation.dp_gp_release import Spent
-from fedenergy.imputation.homes import Homes
+from fedenergy.imputation.homes import RELATION, Homes
 
 ARRAYS, FIELDS = ("mean", "scale", "correlation"), ("phase", "low", "cap", "transform", "level")
 SHARP = 9.0                     # brings a typical standard deviation over the cap near 1
@@ -37,11 +37,16 @@ class Guided:
 
     @property
     def note(self) -> str:
-        return self.gp.note
+        """For a statement over it; what it knows of homes by name is a step of that statement's history (joint.begun)."""
+        if self.homes is None or not self.homes.rho:
+            return self.gp.note
+        cost = (f"zCDP rho {self.homes.rho:.4g}, counted as the first step ({RELATION})" if math.isfinite(self.homes.rho)
+                else "no privacy")
+        return "; ".join(filter(None, [self.gp.note, f"homes' profiles: {cost}", self.homes.noise]))
 
     @property
     def privacy(self) -> Spent:
-        """What the filling cost."""
+        """What the filling cost without homes' names."""
         return self.gp.privacy
 
     def fill(self, values: np.ndarray, observed: np.ndarray, time_of_day: np.ndarray | None = None,

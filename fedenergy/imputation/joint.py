@@ -101,15 +101,27 @@ def rest(epsilon: float, rho: float, delta: float) -> float:
     return low
 
 
+def released(base: Any) -> float:
+    """zCDP of what a base knows of homes by name, beside its `privacy` (homes.py); 0 where it knows none."""
+    return float(getattr(getattr(base, "homes", None), "rho", 0.0))
+
+
+def begun(base: Any, records: int) -> History:
+    """What the history of a training over a base begins with: releases of homes that the base's `privacy` does not count."""
+    rho = released(base)
+    return History([gaussian_step(rho)], [records]) if 0 < rho < math.inf else History()
+
+
 def joint(base: Any, history: History, delta: float, household: float | None, noise: str = "") -> Joint | None:
     """The statement of a base (anything with `privacy`, a Spent) and a history; None where the base states no cost.
 
+    history    with what the base released of homes by name (see `begun`)
     household  the history's own figure for all windows of a home, add/remove
     """
     spent: Spent | None = getattr(base, "privacy", None)
     if not isinstance(spent, Spent) or spent.unit != "window":
         return None
-    if math.isinf(spent.epsilon) or not history.parts:
+    if math.isinf(spent.epsilon) or math.isinf(released(base)) or not history.parts:
         return Joint(math.inf, delta, spent.epsilon, math.inf if spent.household_windows else None, noise)
     home = None if household is None or spent.household is None else household + spent.household
     return Joint(epsilon_of(spent.rho, history, delta), delta, spent.epsilon, home, noise or spent.noise)

@@ -21,6 +21,7 @@ SOURCES = ("simulated", "london")
 LONGEST = 400            # steps of a window: its covariance has their square
 HELD_OUT_HOMES, HELD_OUT_DAYS = 30, 28
 TRAIN, TEST = (0.0, 0.7), (0.8, 1.0)     # of each London home's record
+WHOLE_YEAR, LEAST_PRESENT = 365, 0.01    # of the record: homes with a smaller share are left out
 CHECKPOINT_EVERY = 100
 NET = {"patch": 8, "width": 64, "depth": 2, "heads": 4}
 
@@ -31,7 +32,8 @@ def make(out: str | Path, *, on: str = "simulated", step_minutes: int = 30, home
     """Fit a dp_gp (and, with net_steps, a diffusion model that corrects it), save it into out, return its card.
 
     on       "simulated": nothing is spent; "london": (epsilon, delta) per unit with noise of the operating system
-    data     folder of the data sets; where it is given, London's homes score the model too
+    data     folder of the data sets; where it is given, London's homes score a model of simulated ones too (never one of
+             their own: an error on a home's later days is a statistic of that home that no noise covers)
     Raises ValueError naming the argument.
     """
     if on not in SOURCES:
@@ -51,13 +53,12 @@ def make(out: str | Path, *, on: str = "simulated", step_minutes: int = 30, home
                "delta": delta, "per": unit, "net": net_steps, "seed": seed}
     card: dict[str, Any] = {"made by": "fedenergy imputer train " + " ".join(
         f"--{key} {shlex.quote(f'{value}')}" for key, value in options.items()),
-        "trained on": f"{len(windows):,} windows of {windows.length} steps of {step_minutes} minutes of "
-                      f"{len(set(windows.homes)):,} {'simulated' if on == 'simulated' else 'London'} homes",
+        "trained on": _told(windows, step_minutes, on, unit),
         "privacy": "no real home is in it: it costs no privacy" if on == "simulated" and math.isinf(epsilon)
         else str(gp.privacy)}
     tests = {"unseen simulated homes": packaged.simulated_windows(HELD_OUT_HOMES, HELD_OUT_DAYS, step_minutes, seed + 1,
                                                                   span)}
-    if data is not None and step_minutes in (30, 60):
+    if on == "simulated" and data is not None and step_minutes in (30, 60):
         tests["London, last 20 % of each home"] = _whole(london_windows(data, step_minutes, TEST, span))
     card["scores"] = {name: packaged.scores(gp, test) for name, test in tests.items()}
     card["size"] = f"{sum(np.size(getattr(gp, name)) for name in packaged.ARRAYS):,} numbers"
@@ -82,7 +83,8 @@ def london_windows(data: str | None, step_minutes: int, part: tuple[float, float
     """Windows of whole days of every London home's record, from a share of it to a share of it; NaN where missing."""
     from fedenergy.households.datasets import london_households
 
-    population, slots = london_households(data, step_minutes=step_minutes), MINUTES_PER_DAY // step_minutes
+    population = london_households(data, step_minutes=step_minutes, days=WHOLE_YEAR, min_present=LEAST_PRESENT)
+    slots = MINUTES_PER_DAY // step_minutes
     found = []
     for index in range(len(population)):
         home = population.load(index)
@@ -91,6 +93,14 @@ def london_windows(data: str | None, step_minutes: int, part: tuple[float, float
             found.append(cut(home.total[first:last], span * slots, steps_per_day=slots, home=home.id))
     windows = join(found)
     return windows.take(np.flatnonzero(windows.known.any(axis=(1, 2))))
+
+
+def _told(windows: Windows, step_minutes: int, on: str, unit: str) -> str:
+    """What a model was fitted to; how many windows of real homes is told where a window is the unit only."""
+    homes, shape = f"{len(set(windows.homes)):,}", f"of {windows.length} steps of {step_minutes} minutes"
+    if on == "simulated":
+        return f"{len(windows):,} windows {shape} of {homes} simulated homes"
+    return (f"{len(windows):,} windows {shape} of" if unit == "window" else f"windows {shape} of") + f" {homes} London homes"
 
 
 def _whole(windows: Windows) -> Windows:

@@ -55,6 +55,8 @@ class Masks:
         rng = stream(self.seed, "mask", "", self.kind) if rng is None else rng
         if length < 2:
             raise ValueError(f"a window of {length} positions cannot have both an observed and a missing one")
+        if not n:
+            return np.ones((0, length, channels), bool)
         if self.kind == "mixed":
             choice = rng.integers(len(self.parts), size=n)
             result = np.ones((n, length, channels), bool)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -27,7 +29,7 @@ from fedenergy.imputation.objective import Objective
 from fedenergy.imputation.task import Scale, Windows
 from fedenergy.privacy.accounting import History, Statement
 
-SCHEMA = 1
+SCHEMA = 2
 KEPT = {Guided.name: Guided, Kriging.name: Kriging}        # fitted bases that a checkpoint holds
 FINEST = 0.007                 # least standard deviation of a guide that the residual is measured in, [0, 1] units
 
@@ -47,6 +49,13 @@ class Setup:
     diffusion_steps: int = 1000
     residual_scale: float = 1.0
     steps_per_day: int = 24
+
+    def __post_init__(self) -> None:
+        if not 0 < self.residual_scale < math.inf:
+            raise ValueError(f"residual_scale = {self.residual_scale!r} is not a finite number above 0")
+        for name in ("diffusion_steps", "steps_per_day"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} = {getattr(self, name)!r} is not at least 1")
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for a checkpoint."""
@@ -110,13 +119,24 @@ class Model:
     def load(cls, folder: str | Path, base: Base | None = None) -> Model:
         """A saved model; a base that was an own object must be passed again. ValueError where the files are damaged."""
         arrays, body = read(folder, "model")
+        try:
+            return cls._of(arrays, body, base)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"{folder} holds no model that can be used: {error}") from error
+
+    @classmethod
+    def _of(cls, arrays: Mapping[str, Tensor], body: Mapping[str, Any], base: Base | None) -> Model:
         setup = Setup.from_json(body["setup"])
         if base is None and body["base"] in KEPT:
             state = {**body["base_state"], "privacy": _infinite(body["base_state"]["privacy"])}
             base = KEPT[body["base"]].from_state({k.removeprefix("base."): v.numpy() for k, v in arrays.items()
                                                   if k.startswith("base.")}, state)
         if base is None and body["base"] not in BASES[:-1]:
-            raise ValueError(f"{folder}: the model corrects the base {body['base']!r}: pass it as base")
+            raise ValueError(f"it corrects the base {body['base']!r}: pass it as base")
+        if odd := [name for name, values in arrays.items() if not values.isfinite().all()]:
+            raise ValueError(f"{odd[0]} holds values that are not finite")
+        with torch.device("meta"):                         # nothing is allocated for a shape that the arrays do not have
+            check_shapes(network(setup.net), arrays, "net.")
         net = network(setup.net)
         load_into(net, arrays, "net.")
         privacy = {k: tuple(v) if isinstance(v, list) else v for k, v in _infinite(body["privacy"]).items()}
@@ -195,14 +215,30 @@ def write(folder: str | Path, arrays: Mapping[str, Tensor], body: Mapping[str, A
     folder.mkdir(parents=True, exist_ok=True)
     blob = save_tensors({k: v.detach().cpu().contiguous() for k, v in arrays.items()})
     mark = hashlib.blake2b(blob, digest_size=16).hexdigest()
-    text = json.dumps({"schema": SCHEMA, "arrays": mark, **body}, allow_nan=False)
+    whole = {"schema": SCHEMA, "arrays": mark, **body}
+    text = json.dumps({**whole, "digest": _digest(whole)}, allow_nan=False)
     _replace(folder / f"{mark}.safetensors", blob)
     _replace(folder / f"{body['kind']}.json", text.encode())
-    wanted = {json.loads(p.read_text()).get("arrays") for p in folder.glob("*.json")}
-    for old in folder.glob("*.safetensors"):
-        if old.stem not in wanted:
-            old.unlink()
+    _sweep(folder)
     return folder
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    return hashlib.blake2b(json.dumps(body, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def _sweep(folder: Path) -> None:
+    """Remove arrays of ours that no JSON names any more; all stay where a JSON cannot be read."""
+    wanted = set()
+    for path in folder.glob("*.json"):
+        try:
+            found = json.loads(path.read_text())
+        except (OSError, ValueError):
+            return
+        wanted.add(found.get("arrays") if isinstance(found, dict) else None)
+    for old in folder.glob("*.safetensors"):
+        if re.fullmatch("[0-9a-f]{32}", old.stem) and old.stem not in wanted:
+            old.unlink()
 
 
 def read(folder: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -218,6 +254,8 @@ def read(folder: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[str, An
         blob = (Path(folder) / f"{name}.safetensors").read_bytes()
         if hashlib.blake2b(blob, digest_size=16).hexdigest() != name:
             raise ValueError("the arrays do not match their digest")
+        if body.pop("digest") != _digest(body):
+            raise ValueError("its own text does not match its digest")
         return load_tensors(blob), body
     except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
         raise ValueError(f"{path} is not a {kind} of this version or is damaged ({error}): train again, or restore "
@@ -226,11 +264,16 @@ def read(folder: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[str, An
 
 def load_into(net: nn.Module, arrays: Mapping[str, Tensor], prefix: str) -> None:
     """Copy the arrays under a prefix into a net; ValueError unless names and shapes are the net's."""
+    net.load_state_dict(check_shapes(net, arrays, prefix))
+
+
+def check_shapes(net: nn.Module, arrays: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The arrays under a prefix; ValueError unless names and shapes are the net's."""
     state = net.state_dict()
     found = {k[len(prefix):]: v for k, v in arrays.items() if k.startswith(prefix)}
     if {k: v.shape for k, v in found.items()} != {k: v.shape for k, v in state.items()}:
         raise ValueError(f"the checkpoint's arrays are not those of this network ({len(found)} for {len(state)})")
-    net.load_state_dict(found)
+    return found
 
 
 def _replace(path: Path, blob: bytes) -> None:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -53,7 +54,7 @@ def save_gp(gp: DpGp, folder: str | Path, card: Mapping[str, Any] | None = None)
     _replace(folder / f"{mark}.safetensors", blob)
     _replace(folder / FILE, (json.dumps(body, indent=1, allow_nan=False) + "\n").encode())
     for old in folder.glob("*.safetensors"):
-        if old.stem != mark and len(old.stem) == len(mark):
+        if old.stem != mark and re.fullmatch("[0-9a-f]{16}", old.stem):
             old.unlink()
     return folder
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 PARTS = (0.7, 0.1, 0.2)
+REACH = 10.0             # times the width of public limits that a value may lie outside them
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,8 +162,10 @@ class Scale:
         return cls(tuple(low.tolist()), tuple(high.tolist()), False)
 
     def normal(self, values: np.ndarray) -> np.ndarray:
-        """Original units -> [0, 1] (beyond it for values outside the limits)."""
-        return (values - np.array(self.low)) / (np.array(self.high) - np.array(self.low))
+        """Original units -> [0, 1] (beyond it for values outside the limits; of public limits, by REACH at most: a net's
+        numbers stay where float32 is exact enough for a clipped gradient, whatever a record holds)."""
+        found = (values - np.array(self.low)) / (np.array(self.high) - np.array(self.low))
+        return np.clip(found, -REACH, 1.0 + REACH) if self.public else found
 
     def original(self, values: np.ndarray) -> np.ndarray:
         """The inverse of `normal`."""

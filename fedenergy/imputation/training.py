@@ -11,6 +11,7 @@ import copy
 import hashlib
 import json
 import math
+import os
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from fedenergy.ids import canon, stream
 from fedenergy.imputation.base import Base, base_from, inputs_of
 from fedenergy.imputation.bookkeeping import Losses
 from fedenergy.imputation.dpsgd import DPSGD, PrivateGradient, chunks_of, gaussian, records_at_once
-from fedenergy.imputation.joint import joint
+from fedenergy.imputation.joint import begun, joint
 from fedenergy.imputation.learned import Shape, network, objective_for, shape_of
 from fedenergy.imputation.masks import Masks, training_masks
 from fedenergy.imputation.model import Model, Setup, load_into, prepare, read, single, write
@@ -96,7 +97,7 @@ class _Trainer:
         self.q = min(1.0, self.batch / n)
         self.sigma = 0.0 if self.privacy is None else self.privacy.noise_multiplier(self.q, self.steps)
         self.noise = None if self.privacy is None else gaussian(self.privacy.noise, self.seed)
-        self.start_note = _start_note(start)
+        self.start_note = _start_note(start, self.base)
         self.net = self._network(start, a["train_only"])
         self.average = copy.deepcopy(self.net) if self.decay else None
         self.best: dict[str, Tensor] | None = None
@@ -105,7 +106,8 @@ class _Trainer:
         self.gradient = None if self.privacy is None else PrivateGradient(
             self.net, self.privacy, self.sigma, self.q * n, self.noise)
         self.a = alpha_bar(self.setup.schedule, self.setup.diffusion_steps).float().to(self.device)
-        self.history, self.done, self.best_loss = accounting.History(), 0, float("inf")
+        self.history = accounting.History() if self.privacy is None else begun(self.base, n)
+        self.done, self.best_loss = 0, float("inf")
         self.log: dict[str, list] = {"step": [], "loss": [], "clipped": [], "valid_step": [], "valid": []}
         self.arguments = canon({**self.setup.as_json(), "seed": self.seed, "steps": self.steps, "batch": self.batch,
                                 "rate": self.rate, "decay": a["weight_decay"], "warmup": self.warmup, "ema": self.decay,
@@ -122,6 +124,9 @@ class _Trainer:
         few = self.windows.take(np.unique(np.linspace(0, len(self.windows) - 1, MARKED).astype(int)))
         hidden = few.known & (np.arange(few.length) % 2 == 0)[:, None]
         filled = () if self.base is None else (self.base.fill(few.values, hidden, few.time_of_day), self.base.note)
+        if (state := getattr(self.base, "state", None)) is not None:          # all that a fitted base knows, homes included
+            arrays, rest = state()
+            filled += (*(arrays[name] for name in sorted(arrays)), json.dumps(rest, sort_keys=True))
         weights = () if start is None else (*(v.cpu().numpy() for v in start.net.state_dict().values()), self.start_note)
         return {"train": _mark(*_contents(self.windows)), "base": _mark(*filled), "start": _mark(*weights),
                 "valid": _mark(*(() if self.valid is None else _contents(self.valid)))}
@@ -186,10 +191,18 @@ class _Trainer:
             return losses
         return part
 
+    def _draws(self, number: int) -> np.random.Generator:
+        """Of the times, masks and noise of a step's records: by seed and step, or where the noise is secure by the operating
+        system. A record's draws depend on its place in the batch, so they must be secret: were they known, one record more
+        would change what is known to have been drawn for all those after it, and the sum by more than its own gradient."""
+        if self.privacy is not None and self.privacy.noise == "secure":
+            return np.random.default_rng(int.from_bytes(os.urandom(32), "little"))
+        return stream(self.seed, "draws", "", f"step-{number}")
+
     def step(self) -> None:
         """One optimiser step; the history is written before its result can be used."""
         number = self.done
-        draws = stream(self.seed, "draws", "", f"step-{number}")
+        draws = self._draws(number)
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate * min(1.0, (number + 1) / self.warmup) if self.warmup else self.rate
         if self.gradient is not None:
@@ -342,10 +355,12 @@ def _named(name: str, word: str) -> bool:
     return name.startswith(word[1:]) if word.startswith("^") else word in name
 
 
-def _start_note(start: Model | None) -> str:
+def _start_note(start: Model | None, base: Base | None) -> str:
     """What a model to go on from does to the statement: its own training data are not in this history."""
     if start is None:
         return ""
+    if start.base is base and start.history.parts and start.history.parts == begun(base, 0).parts:
+        return ""                                       # what it cost is what the base knows of homes: this history has it
     if math.isinf(start.privacy.epsilon):
         return "goes on from a model trained without DP-SGD: sound only where its data are public or simulated"
     return (f"goes on from a model that cost epsilon {start.privacy.epsilon:.4g} at delta {start.privacy.delta:g} on its "

@@ -130,6 +130,9 @@ def _compose(parts: Sequence[Steps], relation: str, windows: int, interval: floa
         if windows == 1:
             one = pld.from_gaussian_mechanism(part.sigma, sampling_prob=part.q, neighboring_relation=neighbours[relation],
                                               value_discretization_interval=interval)
+        elif part.q == 1.0:                                        # all of them are drawn: one Gaussian, so far away
+            one = pld.from_gaussian_mechanism(part.sigma / windows, value_discretization_interval=interval,
+                                              neighboring_relation=neighbours["add/remove"])
         else:
             shifts, chances = _binomial(windows, part.q)
             one = pld.from_mixture_gaussian_mechanism(part.sigma, shifts, chances,

@@ -149,3 +149,28 @@ def test_golden_a_seed_gives_the_same_bytes():
     a, b = fitted(60, 2.0, seed=3), fitted(60, 2.0, seed=3)
     assert np.array_equal(a.law, b.law)
     assert not np.array_equal(a.law, fitted(60, 2.0, seed=4).law)
+
+
+def test_contract_a_window_without_a_reading_leaves_the_others_as_they_are():
+    rng = np.random.default_rng(3)
+    data = rng.normal(size=(40, 24)).cumsum(1)
+    fitted = blend.fit(imp.Windows(data, 24), 10.0, limits=(-20.0, 20.0))
+    seen = imp.outage(0.3).observed(3, 24)[:, :, 0]
+    alone = fitted.points(data[1:3], seen[1:])
+    seen[0] = False
+    mean, median = fitted.points(np.where(seen, data[:3], 0.0), seen)
+    assert np.isfinite(mean).all()
+    assert mean[1:] == pytest.approx(alone[0], abs=1e-9)
+    assert median[1:] == pytest.approx(alone[1], abs=1e-9)
+
+
+def test_golden_a_single_hidden_step_keeps_nearer_to_the_line():
+    seen = np.array([[True, False, True, True, False, False, True]])
+    assert blend.between(seen).tolist() == [[0, 1, 0, 0, 2, 2, 0]]
+    data = np.random.default_rng(4).normal(size=(50, 24))
+    fitted = blend.fit(imp.Windows(data, 24), 10.0, limits=(-5.0, 5.0))
+    one = np.ones((50, 24), bool)
+    one[:, 10] = False
+    line = (data[:, 9] + data[:, 11]) / 2
+    mean, median = (part[:, 10] for part in fitted.points(np.where(one, data, 0.0), one))
+    assert median - line == pytest.approx((mean - line) * blend.SINGLE / blend.SQUARED)

@@ -145,3 +145,27 @@ def test_oracle_the_base_as_a_step_is_the_gaussian_curve():
     sigma = joint.calibrate(4.0, 0.1, 1e-5, 0.1, 20)
     history = History([Steps(sigma, 0.1, 20)], None)
     assert 3.9 < joint.epsilon_of(0.1, history, 1e-5) <= 4.0
+
+
+@pytest.mark.parametrize("kind", ["homes", "other"])
+@pytest.mark.parametrize("limits", [(0.0, math.inf), (1.0, 1.0), (math.nan, 3.0)])
+def test_nonsense_limits_are_refused_whatever_is_chosen(kind, limits):
+    with pytest.raises(ValueError, match="not two finite numbers in ascending order"):
+        default.fit(imp.Windows(np.full((5, 96), 0.2), 48), 2.0, limits=limits, kind=kind)
+
+
+def test_too_small_an_epsilon_takes_what_is_free():
+    found = default.fit(imp.Windows(np.full((5, 96), 0.2), 48), 0.001, limits=(0.0, 3.0), kind="homes")
+    assert (found.choice, found.epsilon) == ("simulated", 0.0)
+
+
+def test_without_a_time_of_day_windows_start_where_the_training_windows_did():
+    noon = imp.Windows(np.random.default_rng(0).gamma(2.0, 0.1, (20, 96)), 48, np.full(20, 24))
+    found = default.fit(noon, 2.0, limits=(0.0, 3.0), kind="homes")
+    seen = imp.outage(0.5).observed(20, 96)
+    told, alone = (found.points(noon.values, seen, time) for time in (noon.time_of_day, None))
+    assert np.array_equal(told[0], alone[0])
+    assert not np.array_equal(found.points(noon.values, seen, imp.Windows(noon.values, 48).time_of_day)[0], alone[0])
+    several = default.fit(imp.Windows(noon.values, 48, np.arange(20)), 2.0, limits=(0.0, 3.0), kind="homes")
+    with pytest.raises(ValueError, match="give time_of_day"):
+        several.points(noon.values, seen)

@@ -155,3 +155,37 @@ def test_contract_the_default_fits_base_and_homes_within_its_epsilon():
     named, nameless = (found.points(test.values, seen, test.time_of_day, homes=who)[0] for who in (test.homes, None))
     assert np.array_equal(named[seen], test.values[seen])
     assert imp.errors(named, test.values, seen)["mse"] < imp.errors(nameless, test.values, seen)["mse"]
+
+
+def test_contract_a_training_over_a_base_that_knows_homes_counts_them_once():
+    """The true joint figure: the rho of base and homes together, and the steps."""
+    gp = base(4.0)
+    known = homes.release(windows(), gp, 0.2)
+    dp = imp.DPSGD(clip=0.5, sigma=3.0)
+    net = imp.DiTConfig(T, 1, patch=3, width=16, depth=1, heads=2)
+
+    def trained(over: Guided, **more) -> Model:
+        return imp.train(windows(), None, imp.Objective("x0"), dp, steps=3, batch=20, seed=1, base=over, limits=LIMITS,
+                         residual_scale=default.UNIT, net=net, **more)
+    plain, model = trained(Guided(gp)), trained(Guided(gp, known))
+    steps = [part for part in plain.history.parts]
+    assert model.total.epsilon == pytest.approx(joint.epsilon_of(gp.privacy.rho + 0.2, steps, 1e-5), rel=1e-3)
+    assert model.total.epsilon > 1.1 * plain.total.epsilon
+    assert "homes' profiles: zCDP rho 0.2" in str(model.privacy)
+    assert "no privacy" in str(trained(Guided(gp, replace(known, rho=math.inf))).total)
+    tuned = default.tune_head(replace(model, privacy=model.privacy), windows(), 12.0, 1e-5, steps=2, batch=20, rate=1e-2,
+                              clip=0.5)
+    dp_steps = tuned.history.parts[1:]
+    assert joint.epsilon_of(gp.privacy.rho + 0.2, dp_steps, 1e-5) == pytest.approx(tuned.total.epsilon, rel=1e-3)
+    assert tuned.total.epsilon <= 12.0
+
+
+def test_contract_a_checkpoint_goes_on_over_the_same_homes_only(tmp_path):
+    gp = base(4.0)
+    options = dict(steps=2, batch=20, seed=1, limits=LIMITS, residual_scale=default.UNIT, checkpoint=tmp_path,
+                   net=imp.DiTConfig(T, 1, patch=3, width=16, depth=1, heads=2))
+    one, other = (Guided(gp, homes.release(windows(), gp, 0.2, seed=seed)) for seed in (1, 2))
+    imp.train(windows(), None, imp.Objective("x0"), imp.DPSGD(sigma=3.0), base=one, **options)
+    imp.train(windows(), None, imp.Objective("x0"), imp.DPSGD(sigma=3.0), base=one, **options)
+    with pytest.raises(ValueError, match="the content of base"):
+        imp.train(windows(), None, imp.Objective("x0"), imp.DPSGD(sigma=3.0), base=other, **options)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from fedenergy import imputation as imp
+from fedenergy.imputation import task
 from fedenergy.imputation.training import _Trainer
 from fedenergy.privacy import accounting
 from fedenergy.progress import SilentProgress
@@ -184,6 +185,26 @@ def test_contract_empty_batches_are_noise_only_steps_and_count():
     assert weights(model).isfinite().all()
 
 
+@pytest.mark.parametrize(("noise", "same"), [("simulation", True), ("secure", False)])
+def test_contract_what_is_drawn_for_a_record_is_secret_where_the_noise_is(noise, same, monkeypatch):
+    """Known draws by place in the batch would let one record more change the gradient of every other one."""
+    drawn = []
+    inner = _Trainer.losses_of
+    monkeypatch.setattr(_Trainer, "losses_of", lambda self, windows, rows, rng: drawn.append(
+        str(rng.bit_generator.state["state"])) or inner(self, windows, rows, rng))
+    for _ in range(2):
+        run(2, privacy=imp.DPSGD(sigma=1.0, noise=noise))
+    assert (drawn[:2] == drawn[2:]) == same
+    assert drawn[0] != drawn[1]
+
+
+def test_contract_an_empty_batch_is_a_step_under_every_mask():
+    for masks in (imp.suffix(4), imp.blocks(0.3, apart=True), imp.runs([3]), imp.points(0.3)):
+        model = run(3, privacy=imp.DPSGD(sigma=1.0), batch=1, seed=1, masks=masks)
+        assert model.history.steps == 3
+        assert 0 in model.history.batches
+
+
 def test_contract_secure_noise_trains_unstamped():
     a, b = (run(2, privacy=imp.DPSGD(sigma=1.0, noise="secure")) for _ in range(2))
     assert a.privacy.noise == ""
@@ -281,7 +302,8 @@ def test_contract_covariates_reach_the_net():
         imp.fill(models[0], TRAIN, imp.points(0.5), samples=2, steps=3)
 
 
-def test_contract_a_broken_record_does_not_stop_the_run(tmp_path):
+def test_contract_a_broken_record_does_not_stop_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(task, "REACH", math.inf)
     values = TRAIN.values.copy()
     values[3] = 1e300
     model = imp.train(imp.Windows(values), None, imp.Objective("v"), PRIVATE, steps=6, seed=1, batch=20, net=NET,

@@ -170,3 +170,8 @@ def test_contract_statements_say_unit_relation_and_household():
     assert "not known" in str(acc.state(history, DELTA, 1.0))
     assert math.isinf(acc.state(acc.History(), DELTA, 1.0).epsilon)
     assert acc.state(history, DELTA, 1.0, household_windows=1).household == said.epsilon
+
+
+def test_oracle_all_windows_of_a_home_in_every_batch_are_one_gaussian():
+    """q = 1: k windows are a shift of k."""
+    assert acc.epsilon(6.0, 1.0, 1, DELTA, windows=3) == pytest.approx(acc.epsilon(2.0, 1.0, 1, DELTA), rel=5e-3)
