@@ -24,6 +24,7 @@ from fedenergy.federation import imputing, imputing_rounds
 from fedenergy.federation.imputing import Setting
 from fedenergy.imputation import dp_gp, packaged
 from fedenergy.imputation.federated import NetPlan, TrainImputer
+from fedenergy.imputation.federated_net import base_of
 from fedenergy.imputation.sample import fill
 from fedenergy.imputation.task import Windows, errors
 from fedenergy.privacy.epsilon import MICRO, micro
@@ -38,8 +39,8 @@ from simulations import pages
 METHODS = ("central", "moments sum", "moments curator", "rounds")
 SAID = {"central": "dp_gp, windows to the Curator", "moments sum": "dp_gp, three secure sums",
         "moments curator": "dp_gp, three sums of the Curator", "rounds": "net in rounds", "oracle": "dp_gp, no noise",
-        "packaged": "packaged (simulated homes)", "linear": "linear lines"}
-FREE = ("linear", "packaged")
+        "packaged": "packaged (simulated homes)", "start": "what the net starts from", "linear": "linear lines"}
+FREE = ("linear", "packaged", "start")
 SAMPLES, SAMPLING_STEPS = 5, 10
 
 
@@ -186,7 +187,8 @@ class FederatedStudy:
             scores = {pattern: errors(packaged.fill_with("linear", tests, observed), tests.values, observed)["mse"]
                       for pattern, observed in self._masks()}
         else:
-            base = packaged.Longer(packaged.simulated(self.step_minutes))
+            base = (packaged.Longer(packaged.simulated(self.step_minutes)) if name == "packaged"
+                    else base_of(self.task.net, tests.steps_per_day))
             scores = {pattern: errors(base.fill(tests.values, observed, tests.time_of_day), tests.values, observed)["mse"]
                       for pattern, observed in self._masks()}
         return {"mse": scores, "charged": 0.0, "said": ""}
