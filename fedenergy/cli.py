@@ -27,7 +27,7 @@ from fedenergy.cli_impute import app as imputer_app
 from fedenergy.cli_impute import impute
 from fedenergy.cli_parts import console, pairs, run_folder, use_data, watched
 from fedenergy.cli_synthesise import synthesise
-from fedenergy.errors import ConfigError, FedenergyError, did_you_mean, one_line
+from fedenergy.errors import ConfigError, FedenergyError, RunFailed, did_you_mean, one_line
 
 if TYPE_CHECKING:
     from fedenergy.config import Config
@@ -248,7 +248,12 @@ def _run(config: Config) -> Path:
     from fedenergy.federation.study import place, run_study
 
     folder, _, _ = place(config)  # before the run: each --fresh run that begins makes the next one's folder another
-    return watched(lambda progress: run_study(config, progress=progress), folder)
+    again = (folder / "metrics.csv").exists()
+    done = watched(lambda progress: run_study(config, progress=progress), folder)
+    if again:
+        print("note: this study had run before: what its homes had answered then is stored, and was given again, free and "
+              "unchanged, whatever an edited policy would say now; --fresh asks and charges anew", file=sys.stderr)
+    return done
 
 
 def _show(folder: Path, metric: str | None = None) -> None:
@@ -274,9 +279,16 @@ def _show(folder: Path, metric: str | None = None) -> None:
                 screen.print(to_rich(ranked, caption, unit, width=screen.width))
             else:
                 print(why_no_ranking(data.metrics, metric))
+        refusals = sorted(data.summary.get("refusals", ()), key=lambda row: -row["count"])
+        for row in refusals[:5]:
+            print(f"refused {row['count']:,} times: {row['code']}: {one_line(row['reason'])}")
         print(f"\nReport: {write_report(folder)}")
     except RunFolderError as error:
         raise ConfigError(error) from error
+    answers = data.metrics[data.metrics["metric"] == "answers"]["value"]
+    if refusals and not answers.any() and {row["code"] for row in refusals} == {"policy_error"}:
+        raise RunFailed("no home answered, for the policy itself failed in every one: mend it and run again (nothing was "
+                        "charged)")
 
 
 def _show_estimate(found: Any) -> None:

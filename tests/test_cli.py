@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -182,6 +183,26 @@ def test_resume_and_report_take_a_folder_or_its_name(study, fedenergy, no_page, 
     code, _, err = fedenergy("report", "toy-1a2b3c4e")
     assert code == 2
     assert 'Did you mean "toy-1a2b3c4d"?' in err
+
+
+@pytest.mark.parametrize(("code", "answers", "left"), [("policy_error", 0, 1), ("policy_error", 2, 0), ("over_cap", 0, 0)])
+def test_refusals_are_told_under_the_table(study, fedenergy, no_page, tmp_path, code, answers, left):
+    """Where a broken policy refused for every home, the run has failed."""
+    folder = leave_a_run(tmp_path / "runs" / "toy")
+    with (folder / "metrics.csv").open("a") as file:
+        row = ROW.format(strategy="ZonalSum", trust="local", seed=0, value=answers)
+        file.write(row.replace(",mae,", ",answers,") + "\n")
+    (folder / "summary.json").write_text(json.dumps({"name": "toy", "oracle": True, "refusals": [
+        {"code": code, "reason": "policy Mine.offer\nfailed with KeyError", "count": 12}]}))
+    done, out, err = fedenergy("report", str(folder))
+    assert done == left
+    assert f"refused 12 times: {code}: policy Mine.offer failed with KeyError" in out
+    assert ("the policy itself failed in every one" in err) == bool(left)
+
+
+def test_a_study_that_ran_before_says_that_stored_answers_came_again(study, fedenergy, no_page):
+    assert "stored" not in fedenergy("run", "toy.toml")[2]
+    assert "--fresh asks and charges anew" in fedenergy("run", "toy.toml")[2]
 
 
 def test_report_of_an_unfinished_run_says_how_to_go_on(study, fedenergy, tmp_path):
