@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 import types
@@ -130,6 +131,14 @@ def test_every_command_shows_an_example_and_its_options(command):
 def test_version(fedenergy):
     code, out, _ = fedenergy("--version")
     assert (code, out.split()[0]) == (0, "fedenergy")
+
+
+def test_python_m_fedenergy_is_the_command_line(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["fedenergy", "--version"])
+    with pytest.raises(SystemExit) as left:
+        runpy.run_module("fedenergy", run_name="__main__")
+    assert left.value.code == 0
+    assert capsys.readouterr().out.startswith("fedenergy ")
 
 
 # Commands
