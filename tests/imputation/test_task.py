@@ -45,6 +45,12 @@ def test_contract_scales_are_inverse_and_say_where_they_come_from():
     assert Scale.fitted(imp.Windows(np.ones((2, 3)))).high == (2.0,)
 
 
+def test_contract_public_limits_bound_what_a_net_reads():
+    far = np.array([[1e30, -1e30, 1.5, 6.0]])[:, :, None]
+    assert Scale.given((0, 3), 1).normal(far).ravel().tolist() == [11.0, -10.0, 0.5, 2.0]
+    assert Scale((0.0,), (3.0,), False).normal(far).ravel()[3] == 2.0
+
+
 def test_golden_errors_where_masked_and_known():
     truth, filled = np.array([1.0, 2.0, np.nan, 4.0]), np.array([0.0, 5.0, 9.0, 4.0])
     observed = np.array([True, False, False, False])

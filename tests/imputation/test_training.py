@@ -11,6 +11,7 @@ import torch
 
 from fedenergy import imputation as imp
 from fedenergy.imputation import task
+from fedenergy.imputation.model import _digest
 from fedenergy.imputation.training import _Trainer
 from fedenergy.privacy import accounting
 from fedenergy.progress import SilentProgress
@@ -276,6 +277,56 @@ def test_contract_models_are_saved_without_pickle(tmp_path):
     (tmp_path / "model.json").write_text(json.dumps({**body, "arrays": "../../evil"}))
     with pytest.raises(ValueError, match="damaged"):
         imp.Model.load(tmp_path)
+
+
+def rewritten(folder, change):
+    """A saved model whose text was changed by somebody who can digest it again."""
+    body = json.loads((folder / "model.json").read_text())
+    body.pop("digest")
+    change(body)
+    (folder / "model.json").write_text(json.dumps({**body, "digest": _digest(body)}))
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    (lambda body: body["setup"]["net"].update(width=4096), "not those of this network"),
+    (lambda body: body["setup"].update(residual_scale=math.nan), "residual_scale"),
+    (lambda body: body["setup"].update(diffusion_steps=0), "diffusion_steps"),
+    (lambda body: body.pop("privacy"), "privacy"), (lambda body: body.update(setup=None), "no model that can be used")])
+def test_contract_a_model_that_makes_no_sense_is_refused(tmp_path, change, said):
+    run(1).save(tmp_path)
+    rewritten(tmp_path, lambda body: None)
+    imp.Model.load(tmp_path)
+    rewritten(tmp_path, change)
+    with pytest.raises(ValueError, match=said):
+        imp.Model.load(tmp_path)
+
+
+def test_contract_the_text_of_a_model_is_under_its_digest(tmp_path):
+    model = run(1)
+    model.save(tmp_path)
+    path = tmp_path / "model.json"
+    path.write_text(path.read_text().replace(f'"epsilon": {model.privacy.epsilon!r}', '"epsilon": 0.01'))
+    with pytest.raises(ValueError, match="does not match its digest"):
+        imp.Model.load(tmp_path)
+    broken = run(1)
+    with torch.no_grad():
+        next(iter(broken.net.parameters()))[0] = math.nan
+    broken.save(tmp_path)
+    with pytest.raises(ValueError, match="not finite"):
+        imp.Model.load(tmp_path)
+
+
+def test_contract_saving_removes_nothing_of_anybody_else(tmp_path):
+    for name, text in (("weights.safetensors", "x"), ("list.json", "[1]"), ("other.json", '{"a": 1}')):
+        (tmp_path / name).write_text(text)
+    run(1).save(tmp_path)
+    run(2).save(tmp_path)
+    assert {"weights.safetensors", "list.json", "other.json", "model.json"} < {path.name for path in tmp_path.iterdir()}
+    assert len(list(tmp_path.glob("*.safetensors"))) == 2
+    (tmp_path / "broken.json").write_text("{")
+    run(3).save(tmp_path)
+    assert len(list(tmp_path.glob("*.safetensors"))) == 3          # which arrays it names cannot be known
+    imp.Model.load(tmp_path)
 
 
 def test_contract_pretraining_goes_on_from_a_model():
