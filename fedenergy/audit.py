@@ -19,6 +19,7 @@ from fedenergy.audit_leaks import leak_checks
 from fedenergy.audit_ledger import ledger_checks
 from fedenergy.audit_release import release_checks
 from fedenergy.audit_results import result_checks
+from fedenergy.errors import naming
 from fedenergy.privacy.audit import CONFIDENCE, TRIALS
 from fedenergy.privacy.noise import SimulationNoise
 from fedenergy.progress import Progress, SilentProgress
@@ -62,7 +63,8 @@ def audit_run(folder: Path, *, trials: int = TRIALS, scan: bool = True, progress
                 "unit": run.data.unit, "relation": str(run.data.summary.get("relation") or ""),
                 "stamp": str(run.data.summary.get("stamp") or ""),
                 "checks": [asdict(check) for check in checks], "releases": rows}
-    (run.folder / AUDIT).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8", newline="\n")
+    with naming(run.folder / AUDIT):
+        (run.folder / AUDIT).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8", newline="\n")
     return audited
 
 
@@ -92,10 +94,16 @@ def _stamps(run: Run) -> Iterator[Check]:
     if noise == "simulation" and report.is_file() and "eeded noise: not private" not in report.read_text(encoding="utf-8"):
         yield Check("stamp", "the report shows the stamp", FINDING, "report.html does not say that its noise is seeded")
     if run.config is not None:
-        names = sorted(set(run.data.metrics["run"]))
-        same = names in ([run.config.run_name], [])
-        yield Check("stamp", "the config is the one that ran", OK if same else FINDING, run.config.run_name if same else
-                    f"config.resolved.toml is of {run.config.run_name}, the results are of {', '.join(names)}")
+        from fedenergy.federation.study import other_config
+
+        what, names = "the config is the one that ran", sorted(set(run.data.metrics["run"]))
+        if names not in ([run.config.run_name], []):
+            yield Check("stamp", what, FINDING, f"config.resolved.toml is of {run.config.run_name}, the results are of "
+                        f"{', '.join(names)}")
+        elif problem := other_config(run.start, run.config):
+            yield Check("stamp", what, FINDING if "config" in run.start else ABSENT, problem)
+        else:
+            yield Check("stamp", what, OK, run.config.run_name)
 
 
 def _agreements(run: Run) -> Iterator[Check]:

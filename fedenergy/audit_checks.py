@@ -43,6 +43,7 @@ class Run:
     """A finished run, its ledger, and its plan where it can be made again.
 
     plan is None where it cannot (made from Python objects, files moved): why says so, for the checks that need it
+    start   what start.json says
     """
 
     folder: Path
@@ -51,6 +52,7 @@ class Run:
     config: Config | None
     plan: Plan | None
     why: str = ""
+    start: Mapping[str, Any] = field(default_factory=dict)
     _caps: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -81,7 +83,7 @@ class Run:
                 plan, why = plan_from_config(config, folder, ledger, fresh), ""
             except (ConfigError, tomllib.TOMLDecodeError) as error:
                 why = f"the study cannot be planned again here: {error}"
-        return cls(folder, data, ledger, config, plan, why)
+        return cls(folder, data, ledger, config, plan, why, start)
 
     @cached_property
     def cells(self) -> Mapping[str, Mapping[str, Any]]:

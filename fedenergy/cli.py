@@ -27,7 +27,7 @@ from fedenergy.cli_impute import app as imputer_app
 from fedenergy.cli_impute import impute
 from fedenergy.cli_parts import console, pairs, run_folder, use_data, watched
 from fedenergy.cli_synthesise import synthesise
-from fedenergy.errors import ConfigError, FedenergyError, RunFailed, did_you_mean, one_line
+from fedenergy.errors import ConfigError, FedenergyError, RunFailed, did_you_mean, one_line, os_text
 
 if TYPE_CHECKING:
     from fedenergy.config import Config
@@ -281,7 +281,8 @@ def _show(folder: Path, metric: str | None = None) -> None:
                 print(why_no_ranking(data.metrics, metric))
         refusals = sorted(data.summary.get("refusals", ()), key=lambda row: -row["count"])
         for row in refusals[:5]:
-            print(f"refused {row['count']:,} times: {row['code']}: {one_line(row['reason'])}")
+            word = "failed" if row["code"] == "error" else "refused"
+            print(f"{word} {row['count']:,} times: {row['code']}: {one_line(row['reason'])}")
         print(f"\nReport: {write_report(folder)}")
     except RunFolderError as error:
         raise ConfigError(error) from error
@@ -339,12 +340,13 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
         code = _complain("interrupted", 130, error)
     except FedenergyError as error:
         code = _complain(error, error.exit_code, error)
-    except _foreseen() as error:
-        where = f": {error.filename}" if getattr(error, "filename", None) else ""
-        code = _complain(f"{getattr(error, 'strerror', None) or error}{where}", 1, error)
     except BrokenPipeError:  # the reader left, as in `fedenergy check ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
+    except OSError as error:
+        code = _complain(os_text(error), 1, error)
+    except _foreseen() as error:
+        code = _complain(error, 1, error)
     except Exception as error:
         debug = "" if _debug() else " (FEDENERGY_DEBUG=1 shows where)"
         code = _complain(f"unexpected {type(error).__name__}: {error}{debug}", 1, error)
@@ -352,13 +354,12 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
 
 
 def _foreseen() -> tuple[type[BaseException], ...]:
-    """Failures of the machine or of the ledger that say themselves what to do. BrokenPipeError is handled elsewhere."""
-    found = [PermissionError, FileExistsError, FileNotFoundError, NotADirectoryError, IsADirectoryError]
-    if "fedenergy.box.ledger_rows" in sys.modules:
-        from fedenergy.box.ledger_rows import LedgerBroken, LedgerUnavailable
+    """Failures of the ledger, which say themselves what to do."""
+    if "fedenergy.box.ledger_rows" not in sys.modules:
+        return ()
+    from fedenergy.box.ledger_rows import LedgerBroken, LedgerUnavailable
 
-        found += [LedgerBroken, LedgerUnavailable]
-    return tuple(found)
+    return LedgerBroken, LedgerUnavailable
 
 
 def _debug() -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
-from fedenergy.errors import ConfigError, did_you_mean
+from fedenergy.errors import ConfigError, RunFailed, did_you_mean, os_text
 from fedenergy.progress import Progress, open_progress
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def use_data(data: str | None) -> None:
 
 
 def watched(work: Callable[[Progress], Value], folder: Path) -> Value:
-    """Do the work under a progress bar; on Ctrl-C say how to go on."""
+    """Do the work under a progress bar; on Ctrl-C and on a full disk say how to go on."""
     try:
         with closing(open_progress()) as progress:
             return work(progress)
@@ -38,6 +38,10 @@ def watched(work: Callable[[Progress], Value], folder: Path) -> Value:
         how = f"go on with: fedenergy resume {shlex.quote(str(folder))}" if folder.is_dir() else "nothing was begun"
         print(f"\nInterrupted; {how}", file=sys.stderr)
         raise typer.Exit(130) from None
+    except OSError as error:
+        if isinstance(error, BrokenPipeError) or not (folder / "versions.json").is_file():  # the last that a start writes
+            raise
+        raise RunFailed(os_text(error, f"fedenergy resume {shlex.quote(str(folder))}")) from error
 
 
 def run_folder(run: str) -> Path:

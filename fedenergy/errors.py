@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import difflib
+import errno
 import importlib
 import inspect
 import json
@@ -21,6 +22,7 @@ import traceback
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,29 @@ def one_line(message: object) -> str:
     'a b [31m'
     """
     return " ".join("".join(letter if letter.isprintable() else " " for letter in str(message)).split())
+
+
+def os_text(error: OSError, resume: str = "") -> str:
+    """A failure of the operating system as a message: what is wrong, the file where it is known, and what to do where
+    the disk is full. resume: the command that goes on.
+
+    >>> os_text(OSError(28, "No space left on device", "/a/b"), "fedenergy resume runs/toy")
+    'No space left on device: /a/b; make room, then fedenergy resume runs/toy'
+    """
+    named = f": {error.filename}" if error.filename is not None else ""
+    remedy = f"; make room, then {resume or 'try again'}" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    return f"{error.strerror or error}{named}{remedy}"
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """An OSError of writing a file names that file: a full disk is told by write(), which knows none."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def where(error: BaseException) -> str:

@@ -20,7 +20,7 @@ import pandas as pd
 
 from fedenergy.config import parse_value
 from fedenergy.config_tables import Spec
-from fedenergy.errors import ConfigError, read_toml, thaw, toml_key, toml_text
+from fedenergy.errors import ConfigError, naming, read_toml, thaw, toml_key, toml_text
 from fedenergy.federation.run_folder import versions
 from fedenergy.ids import cell_id, digest
 from fedenergy.progress import Progress
@@ -148,7 +148,8 @@ def resume(folder: Path, progress: Progress, data: str | None = None) -> Finishe
 def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
     part = path.with_name(f".{path.name}.part")
-    part.write_text(text, encoding="utf-8", newline="\n")
+    with naming(path):
+        part.write_text(text, encoding="utf-8", newline="\n")
     os.replace(part, path)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from fedenergy.federation.study import run_study
 from fedenergy.privacy import mechanisms
 from fedenergy.privacy.audit import QUICK_TRIALS
 from fedenergy.privacy.mechanisms import Laplace
-from fedenergy.privacy.noise import SimulationNoise
+from fedenergy.privacy.noise import SimulationNoise, noise_from
 from fedenergy.report.audit_page import write_audit
 from fedenergy.report.page import write_report
 from tests.federation.helpers import Planted
@@ -330,6 +331,23 @@ def test_a_missing_stamp_and_another_config_are_found(run, no_trials):
     assert set(found(run, scan=False)) >= {"the report shows the stamp", "the config is the one that ran"}
 
 
+def test_results_that_were_relabelled_are_not_those_of_the_config_that_ran(run, no_trials):
+    """As a resumed run under an edited config would leave them: stamps, names and config agree with each other."""
+    before = parse(tomllib.loads((run / "config.resolved.toml").read_text()))
+    after = replace(before, privacy=replace(before.privacy, noise="secure"))
+    (run / "config.resolved.toml").write_text(after.to_toml())
+    (run / "metrics.csv").write_text((run / "metrics.csv").read_text().replace(before.run_name, after.run_name))
+    summary = json.loads((run / "summary.json").read_text())
+    (run / "summary.json").write_text(json.dumps({**summary, "noise": "secure", "stamp": ""}))
+    told = found(run, scan=False)["the config is the one that ran"]
+    assert f'began with the config {before.digest()[:8]} (noise = "simulation")' in told
+    start = json.loads((run / "start.json").read_text())
+    (run / "start.json").write_text(json.dumps({key: start[key] for key in ("fresh", "ledger", "started")}))
+    states = {check.what: check for check in audit_run(run, trials=100, scan=False).checks}
+    assert states["the config is the one that ran"].state == ABSENT
+    assert "older version" in states["the config is the one that ran"].detail
+
+
 def test_a_question_that_is_repeated_has_its_stored_answer_in_every_round(tmp_path, no_trials):
     folder = played(tmp_path, query={"epsilon": 1.0, "rounds": 2, "repeat": "same_window"})
     checks = {check.what: check for check in audit_run(folder, trials=100, scan=False).checks}
@@ -475,6 +493,18 @@ def test_seeded_noise_that_is_sold_as_secure_is_found(tmp_path, monkeypatch):
         patch.setattr(box_module, "noise_from", lambda name, seed: mechanisms.SimulationNoise(seed))
         sold = played(tmp_path / "sold", **many)
     assert found(sold, scan=False)["no seed gives the noise"].endswith("that of seed 5")
+
+
+@pytest.mark.parametrize(("count", "seeded", "told"), [(6, {5, 6}, "that of seed 5"), (6, {6}, "that of seed 6"),
+                                                       (3, {5, 6}, "that of each cell's own seed")])
+def test_seeded_noise_of_several_seeds_is_found_in_the_answers_of_each(tmp_path, count, seeded, told):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(box_module, "noise_from", lambda name, seed: noise_from(
+            "simulation" if seed in seeded else name, seed))
+        sold = played(tmp_path, population={"use": "tests.federation.helpers:Planted", "count": count}, seeds=[5, 6],
+                      privacy={"noise": "secure"}, strategy=[{"use": "strategies.zonal_sum:ZonalSum"}],
+                      agreement={"cap": 20.0})
+    assert found(sold, scan=False)["no seed gives the noise"].endswith(told)
 
 
 def test_a_home_that_raises_is_named_without_its_readings_and_ends_no_audit(tmp_path, no_trials):

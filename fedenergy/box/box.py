@@ -24,6 +24,7 @@ from fedenergy.box.agreement_ledger import keep_ledger
 from fedenergy.box.carried import carry_over
 from fedenergy.box.clock import StoredClock
 from fedenergy.box.ledger import Charge, Ledger, LedgerBroken, LedgerUnavailable
+from fedenergy.box.ledger_rows import BROKEN
 from fedenergy.box.policy import OFFER, Case, PolicyError, Public, decide
 from fedenergy.box.query import IN_BLOCKS, SYNTHETIC, UPDATE, SealedQuery
 from fedenergy.box.revocation import RevocationWatch
@@ -61,6 +62,17 @@ class Answer:
     envelope: Envelope | None
     code: str
     reason: str = ""
+
+
+def sound(answers: Sequence[Answer | None]) -> Sequence[Answer | None]:
+    """The answers, unless a ledger could not be used: that is a failure of its home, which a refusal never is.
+
+    Errors: LedgerUnavailable with the ledger's own reason, for the inside; all answers charged so far are stored.
+    """
+    for answer in answers:
+        if answer is not None and answer.code == BROKEN:
+            raise LedgerUnavailable(answer.reason)
+    return answers
 
 
 @dataclass(frozen=True)
@@ -174,9 +186,9 @@ def consider(boxes: Sequence[Box], queries: Sequence[SealedQuery], ledger: Ledge
                     if isinstance(one, Agreement) and one.spent_micro and one.household == box.id and query.trust != OPEN]
         if carrying:
             carry_over(ledger, *zip(*carrying, strict=True), spent, boxes[0].world.noise == SECURE)
-    except (LedgerBroken, LedgerUnavailable):
+    except (LedgerBroken, LedgerUnavailable) as error:
         if len(boxes) == 1:
-            return [Answer(boxes[0].id, None, "broken", "ledger file missing, older than its receipts, or damaged")]
+            return [Answer(boxes[0].id, None, BROKEN, str(error))]
         return [consider([box], [query], ledger, parties)[0] for box, query in zip(boxes, queries, strict=True)]
     return [one if isinstance(one, Answer) else _consider(box, query, one, listed, spent[scope], now, parties)
             for box, query, scope, one in zip(boxes, queries, scopes, held, strict=True)]

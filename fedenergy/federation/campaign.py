@@ -27,7 +27,7 @@ from fedenergy.box.query import Query, SealedQuery
 from fedenergy.box.shaping import release_mechanism, shaped
 from fedenergy.box.world import World
 from fedenergy.box.zone_store import ZoneStore
-from fedenergy.errors import RunFailed
+from fedenergy.errors import RunFailed, naming
 from fedenergy.federation import records
 from fedenergy.federation.failures import INSIDE, first_error, killers_of
 from fedenergy.federation.flower_adapter import frozen_gc, quiet_flower
@@ -276,7 +276,7 @@ class Campaign:
     def check_failures(self, grid: TrustGrid | ShardGrid, entry: Entry, index: int) -> None:
         """RunFailed where more homes failed than the study allows."""
         part = self.part
-        if grid.failed - len(grid.vanished) > part.max_failures * max(1, grid.asked):
+        if grid.too_many(grid.failed - len(grid.vanished)):
             raise RunFailed(f"{grid.failed} of {grid.asked} homes failed in round {index + 1} of {entry.label} "
                             f"({part.name}), more than [engine] max_failures = {part.max_failures:g} allows"
                             + self._first_failure())
@@ -300,8 +300,8 @@ class Campaign:
     def _exchange(self, world: World, number: int, seed: int, crossings: Crossings,
                   negotiation: Negotiation | None = None) -> Exchange | ShardExchange:
         if self.part.shards:
-            return ShardExchange(self.grid, world, number, seed, self.zones, crossings)
-        return Exchange(self.grid, world, number, seed, self.zones, crossings, negotiation)
+            return ShardExchange(self.grid, world, number, seed, self.zones, crossings, self.part.max_failures)
+        return Exchange(self.grid, world, number, seed, self.zones, crossings, negotiation, self.part.max_failures)
 
     def _granted(self, grid: TrustGrid | ShardGrid, exchange: Exchange | ShardExchange) -> list[int]:
         """Micro-epsilon of each home in the answer: under one noise, what was asked."""
@@ -327,8 +327,8 @@ class Campaign:
         if query.id not in self.truths:
             found, refused, failed = exchange.truth_of(query, str(index + 1))
             if failed:
-                raise RunFailed(f"the oracle's question failed in {failed} of {len(world.population)} homes: see the inside "
-                                "view in the run folder, or set oracle = false")
+                why = self._first_failure() or ": see the inside view in the run folder, or set oracle = false"
+                raise RunFailed(f"the oracle's question failed in {failed} of {len(world.population)} homes{why}")
             self.truths[query.id] = None if refused else found  # who refuses everybody has no truth to tell
         return self.truths[query.id]
 
@@ -383,7 +383,7 @@ def load_state(path: Path) -> State | None:
 def write_durably(path: Path, data: bytes) -> None:
     """Temporary file, fsync, rename, fsync of the folder."""
     draft = path.with_name(path.name + ".tmp")
-    with open(draft, "wb") as file:
+    with naming(path), open(draft, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

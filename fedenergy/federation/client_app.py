@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import traceback
 from collections.abc import Iterable, Sequence
@@ -13,13 +12,15 @@ from pathlib import Path
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedenergy.box.box import Answer, Box, consider, open_ledger
+from fedenergy.box.box import Answer, Box, consider, open_ledger, sound
+from fedenergy.box.ledger import LedgerBroken, LedgerUnavailable
 from fedenergy.box.query import QUERY_CLASSES, SealedQuery
 from fedenergy.box.world import World
-from fedenergy.errors import where
+from fedenergy.errors import one_line, where
 from fedenergy.federation import flower_adapter as flower
 from fedenergy.federation import masked_rounds, records, shard_nodes
 from fedenergy.federation import negotiation_rounds as rounds
+from fedenergy.federation.failures import note_inside
 from fedenergy.federation.shard import Client
 from fedenergy.federation.update_records import alike, brought, encode
 
@@ -51,20 +52,19 @@ class Homes:
         return any(world.open for world in self.worlds)
 
     def failed(self, index: int, error: BaseException, phase: str = "") -> None:
-        """Note inside where a home failed: texts of exceptions may hold readings. phase: type of the message."""
+        """Note inside where a home failed: texts of exceptions may hold readings, but for those of a ledger. phase: type
+        of the message."""
         ids = self.worlds[0].population.ids if self.worlds else ()
         home = f"shard {index}" if "shard" in phase or index >= len(ids) else ids[index]
-        self.log([{"index": index, "household": home, "phase": phase, "code": "error", "reason": where(error)}])
+        reason = one_line(error) if isinstance(error, LedgerBroken | LedgerUnavailable) else where(error)
+        self.log([{"index": index, "household": home, "phase": phase, "code": "error", "reason": reason}])
         if os.environ.get("FEDENERGY_DEBUG") == "1":
             traceback.print_exception(error)
 
     def log(self, entries: Iterable[dict]) -> None:
         """Append to this process's inside view: codes and reasons that the outside never sees."""
-        lines = [json.dumps(entry, sort_keys=True) + "\n" for entry in entries]
-        if lines and self.inside is not None:
-            self.inside.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with open(self.inside / f"{os.getpid()}.jsonl", "a", encoding="utf-8") as file:
-                file.writelines(lines)
+        if self.inside is not None:
+            note_inside(self.inside, entries)
 
 
 @cache
@@ -88,7 +88,7 @@ def make_client(homes: Homes) -> Client:
             task = boxes[0].world.task
             answers = task.answer_many(boxes, [query] * len(boxes), seed=extras["seed"], parties=extras["parties"],
                                        **brought(task, [messages[at].content for at in part]))
-            homes.log(_noted(answers, query, homes.shows_inside))
+            homes.log(_noted(sound(answers), query, homes.shows_inside))
             replies += [_reply(messages[at], answer, query) for at, answer in zip(part, answers, strict=True)]
         return replies
 
@@ -97,7 +97,7 @@ def make_client(homes: Homes) -> Client:
         for query, extras, part in _runs(homes, messages):
             boxes = [homes.box(extras["world"], index_of(contexts[at])) for at in part]
             rounds.bind(boxes, query, messages[part[0]].content)
-            decisions = accept_many(boxes, query)
+            decisions = sound(accept_many(boxes, query))
             homes.log(_noted([d for d in decisions if d is not None], query, homes.shows_inside))
             replies += [flower.reply(messages[at], records.acceptance(box.id, query.id) if decision is None
                                      else records.refusal(box.id, query.id))

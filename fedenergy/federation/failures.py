@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from flwr.serverapp import Grid
+
+from fedenergy.errors import naming
 
 INSIDE = "inside"       # folder of a run where its processes note what never leaves a home
 NAMED = 10              # homes that a message names
@@ -15,10 +19,43 @@ NAMED = 10              # homes that a message names
 def first_error(inside: Path) -> str:
     """The first home that raised, as the inside view of this machine has it; "" where it has none."""
     for path in sorted(inside.glob("*.jsonl"), key=lambda path: path.stat().st_mtime):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            if (one := json.loads(line)).get("code") == "error":
+        for one in noted_inside(path):
+            if one.get("code") == "error":
                 return f"household {one['household']}, {one['reason']}, in phase {one['phase']}"
     return ""
+
+
+def note_inside(inside: Path, entries: Iterable[Mapping[str, Any]]) -> None:
+    """Append to this process's own file of the inside view; a torn last line, of a process that had this number, is cut."""
+    data = b"".join(json.dumps(entry, sort_keys=True).encode() + b"\n" for entry in entries)
+    if not data:
+        return
+    inside.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = inside / f"{os.getpid()}.jsonl"
+    with naming(path), open(path, "ab+") as file:
+        if size := file.tell():
+            file.seek(size - 1)
+            if file.read() != b"\n":
+                file.seek(0)
+                file.truncate(file.read().rfind(b"\n") + 1)
+        file.write(data)
+
+
+def noted_inside(path: Path) -> Iterator[dict[str, Any]]:
+    """The entries of one file of the inside view; a last line that was torn by a kill or a full disk is none."""
+    lines = path.read_bytes().splitlines()
+    for at, line in enumerate(lines, start=1):
+        try:
+            yield json.loads(line)
+        except ValueError:
+            if at < len(lines):
+                raise
+
+
+def too_many(failed: int, asked: int, max_failures: float) -> bool:
+    """Whether more homes failed than a study allows. Then it stops, and nothing may be opened or fixed for good over the
+    homes that are left: a resumed run would find that."""
+    return failed > max_failures * max(1, asked)
 
 
 def killers_of(grid: Grid, ids: Sequence[str]) -> str:

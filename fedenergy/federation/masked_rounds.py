@@ -29,6 +29,7 @@ from fedenergy.privacy.pairwise_masks import (
     LETTER_BYTES,
     Party,
     Session,
+    SumClosed,
     open_sum,
 )
 from fedenergy.privacy.shamir import SHARE_BYTES
@@ -163,17 +164,21 @@ class MaskedRounds:
     ask        (messages, parties) -> household -> masked share, of those that answered; adds the query record
     names      household of each of the messages `takers`, which accepted
     vanishing  household -> stage: homes that the simulation makes vanish
+    too_many   whether the study stops where so many homes are lost: nothing is unmasked then, nor charged if it is seen
+               before
     """
 
     def __init__(self, query: SealedQuery, takers: Sequence[Message], names: Sequence[str],
                  send: Callable[[list[Message]], list[Message]],
-                 ask: Callable[[list[Message], int], Mapping[str, np.ndarray]], vanishing: Mapping[str, str]) -> None:
+                 ask: Callable[[list[Message], int], Mapping[str, np.ndarray]], vanishing: Mapping[str, str],
+                 too_many: Callable[[int], bool] = lambda lost: False) -> None:
         self.query, self.send, self.ask = query, send, ask
         self.takers = dict(zip(names, takers, strict=True))
-        self.gone = vanishing
+        self.gone, self.too_many = vanishing, too_many
         self.board = Board(tuple(sorted(names)))
         self.answers: Mapping[str, np.ndarray] = {}
         self.lost: set[str] = set()      # homes that dropped out before their answer, of themselves
+        self.silent: set[str] = set()    # homes that failed after it: a loss only where the sum stays closed
         self._opened: Mapping[str, bytes] = {}
 
     def play(self) -> tuple[str, ...]:
@@ -187,8 +192,10 @@ class MaskedRounds:
         members = session.members(self.board.roster, self.board.posted)
         present = [name for name in members if self.gone.get(name) != SECRETS]
         session.check_survivors(members, present)
+        self._enough()
         arrived = self.ask(self._with_board([self.takers[name] for name in present]), session.parties)
         self.lost |= set(present) - set(arrived) - set(self.gone)
+        self._enough()
         self.answers = {name: share for name, share in arrived.items() if self.gone.get(name) != LATE}
         self.board = replace(self.board, survivors=session.check_survivors(members, list(self.answers)))
         self._opened = self._round(UNMASK, list(self.board.survivors), SHARE_BYTES * len(members))
@@ -213,7 +220,13 @@ class MaskedRounds:
                 found[name] = record["value"]
             elif kind != UNMASK and name not in self.gone:
                 self.lost.add(name)
+            elif kind == UNMASK and not reply.has_content():
+                self.silent.add(name)
         return dict(sorted(found.items()))
+
+    def _enough(self) -> None:
+        if self.too_many(len(self.lost)):
+            raise SumClosed(f"{len(self.lost)} homes failed, more than the study allows")
 
     def _with_board(self, messages: Sequence[Message]) -> list[Message]:
         """The strategy's own messages with the board; those that share a content share the new one."""

@@ -16,6 +16,7 @@ from flwr.app import Message
 from fedenergy.box.query import SealedQuery, homes_digest
 from fedenergy.federation import flower_adapter as flower
 from fedenergy.federation import negotiation_rounds as rounds
+from fedenergy.federation.failures import too_many
 from fedenergy.privacy.trust import OPEN, SUM
 
 if TYPE_CHECKING:
@@ -63,8 +64,9 @@ class Offers:
         row = zones.get(key)
         if row is None:
             found = self._talk(query, named)
-            if FAILED in found.values() and query.trust != SUM:
-                return found  # a run that goes on after failures asks those homes again
+            failed = list(found.values()).count(FAILED)
+            if failed and (query.trust != SUM or too_many(failed, len(named), self._exchange.max_failures)):
+                return found  # a run that goes on after failures, or is resumed, asks those homes again
             # in a sum those who take part are fixed for good, failures included
             row = zones.put_once(key, list(named), lambda: _dump(found), query.trust)
             return found

@@ -22,9 +22,11 @@ from fedenergy.box.ledger_mark import HEADS, heads_of, mark_text
 from fedenergy.box.policy import REFUSE, Public, policy_name
 from fedenergy.box.shaping import leaks, shaped
 from fedenergy.box.world import World
+from fedenergy.errors import naming
 from fedenergy.federation import flower_privacy
 from fedenergy.federation.campaign import Part, State, declared, write_durably
 from fedenergy.federation.cloud import Tier, cloud
+from fedenergy.federation.failures import noted_inside
 from fedenergy.federation.plan import Plan
 from fedenergy.federation.training import trains
 from fedenergy.federation.trust_grid import Exchange
@@ -135,7 +137,8 @@ def _releases(plan: Plan) -> None:
                 columns["coordinate"].append(np.tile(names, n))
                 columns["value"].append(data["values"].ravel())
     table = pa.table({key: np.concatenate(value) if value else [] for key, value in columns.items()})
-    pq.write_table(table, plan.out / "releases.parquet")
+    with naming(plan.out / "releases.parquet"):
+        pq.write_table(table, plan.out / "releases.parquet")
 
 
 def _summary(plan: Plan, states: Sequence[State], ledger: Ledger, seconds: float) -> dict[str, Any]:
@@ -287,8 +290,7 @@ def _refusals(inside: Path) -> list[dict[str, Any]]:
     """Inside view: refusals by code and reason. A retried question is counted once, of a negotiation the last bid."""
     seen, bids = {}, {}
     for path in sorted(inside.glob("*.jsonl")):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            entry = json.loads(line)
+        for entry in noted_inside(path):
             if "action" in entry:
                 bids[entry["household"], entry["query_id"]] = entry
             else:

@@ -42,7 +42,9 @@ class Answered:
 class ShardExchange:
     """One round of one variation: every query id is asked of a shard at most once, whoever asks."""
 
-    def __init__(self, grid: Grid, world: World, number: int, seed: int, zones: ZoneStore, crossings: Crossings) -> None:
+    def __init__(self, grid: Grid, world: World, number: int, seed: int, zones: ZoneStore, crossings: Crossings,
+                 max_failures: float = 1.0) -> None:
+        self.max_failures = max_failures
         self.grid, self.world, self.number, self.seed = grid, world, number, seed
         self.zones, self.crossings = zones, crossings
         self.published: dict[str, dict] = {}  # nothing negotiates here
@@ -157,14 +159,8 @@ class ShardGrid(RoundGrid):
     """
 
     def __init__(self, exchange: ShardExchange, trust: str, seal: Seal) -> None:
-        super().__init__(exchange.grid)
+        super().__init__(exchange.grid, exchange.max_failures)
         self._exchange, self._trust, self._seal = exchange, trust, seal
-        self.answered: tuple[str, ...] = ()
-        self.refused = self.failed = self.asked = 0
-        self.asked_indices: list[int] = []
-        self.vanished: dict[str, str] = {}
-        self.closed = ""
-        self.query: SealedQuery | None = None
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         batch = list(messages)
@@ -213,12 +209,12 @@ class ShardGrid(RoundGrid):
         fixed = zones.get(COHORT + query.id)
         if fixed is None:
             takers, refused, failed = exchange.accepting(query, shards, content, group)
-            if takers:
+            if takers and not self.too_many(failed):
                 fixed = zones.put_once(COHORT + query.id, takers, lambda: b"cohort", SUM)
         else:
             takers, refused, failed = list(fixed.households), self.asked - len(fixed.households), 0
         self._count((), refused, failed)
-        if not takers:
+        if not takers or self.too_many(failed):
             return None
         names = set(takers)
         left_out = {shard: [index for index in exchange.shards[shard] if exchange.world.population.ids[index] not in names]
@@ -243,7 +239,7 @@ class ShardGrid(RoundGrid):
         asked = exchange.ask(query, shards, content, group)
         self._count((), asked.refused, asked.failed)
         names = asked.households
-        if not names:
+        if not names or self.too_many(asked.failed):
             return None
         total = np.sum([block.values.sum(axis=0, dtype=np.int64) for block in asked.blocks.values()], axis=0, dtype=np.int64)
         return exchange.zones.put_once(query.id, names, lambda: zone_total(query, exchange.world, exchange.seed, total,

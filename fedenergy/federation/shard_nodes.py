@@ -14,7 +14,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from fedenergy.box.block import Block, accept_block, answer_block, answer_open, gate, stacked
-from fedenergy.box.box import Answer, Box
+from fedenergy.box.box import Answer, Box, sound
 from fedenergy.box.ledger import BUCKETS, bucket
 from fedenergy.box.query import SealedQuery
 from fedenergy.box.world import World
@@ -71,12 +71,14 @@ def _accepted(homes: Homes, boxes: Sequence[Box], query: SealedQuery) -> tuple[l
     if not boxes:
         return [], [], 0
     try:
-        return *accept_block(boxes, query), 0
+        takers, refused = accept_block(boxes, query)
+        return takers, sound(refused), 0
     except Exception:
         takers, refused, failed = [], [], 0
         for box in boxes:
             try:
                 own, no = accept_block([box], query)
+                sound(no)
             except (Exception, SystemExit) as error:
                 failed += 1
                 homes.failed(box.index, error, "accept")
@@ -89,12 +91,14 @@ def _block(homes: Homes, boxes: Sequence[Box], query: SealedQuery, seed: int, pa
     """The block, and how many homes failed: one that raises fails alone."""
     task, ask = boxes[0].world.task, answer_open if query.trust == OPEN else answer_block
     try:
-        return ask(boxes, query, task.summaries, seed=seed, parties=parties), 0
+        block = ask(boxes, query, task.summaries, seed=seed, parties=parties)
+        sound(block.refused)
+        return block, 0
     except (Exception, SystemExit):
         answers, failed = [], 0
         for box in boxes:
             try:
-                answers += task.answer_many([box], [query], seed=seed, parties=parties)
+                answers += sound(task.answer_many([box], [query], seed=seed, parties=parties))
             except (Exception, SystemExit) as error:
                 failed += 1
                 homes.failed(box.index, error, "answer")

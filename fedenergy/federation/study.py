@@ -6,7 +6,9 @@ import datetime
 import fcntl
 import json
 import os
+import shlex
 import shutil
+import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -17,9 +19,10 @@ from typing import Any
 
 from flwr.serverapp import Grid
 
-from fedenergy.box.ledger import Ledger, bucket
+from fedenergy.box.ledger import Ledger, LedgerBroken, LedgerUnavailable, bucket
 from fedenergy.box.ledger_mark import HEADS, holds_ledger, older_than
 from fedenergy.box.ledger_postgres import Postgres, keep_in_postgres
+from fedenergy.box.receipts import make_folder
 from fedenergy.box.zone_store import ZoneStore
 from fedenergy.config import Config, parse
 from fedenergy.errors import ConfigError, RunFailed
@@ -48,6 +51,7 @@ def run_study(config: Config, *, progress: Progress | None = None,
     Errors: ConfigError before anything is spent; RunFailed after (the run folder can be resumed).
     """
     folder, ledger, fresh = place(config)
+    _make_ledger(config, ledger)
     plan = plan_from_config(config, folder, ledger, fresh)
     with _only_run(folder):
         _ledger_is_there(folder, ledger, config.run_name)
@@ -55,7 +59,7 @@ def run_study(config: Config, *, progress: Progress | None = None,
             _in_postgres(ledger, config.ledger.path)
         if fresh:
             _count_fresh(ledger, config, fresh)
-        start = {"fresh": fresh, "ledger": _ledger_note(config, folder, ledger)}
+        start = {"fresh": fresh, "ledger": _ledger_note(config, folder, ledger), **begun_with(config)}
         return _play(plan, progress or SilentProgress(), grid, start)
 
 
@@ -75,9 +79,41 @@ def resume_study(folder: Path, *, progress: Progress | None = None) -> Path:
         config = parse(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{config_file} is damaged: {error}") from error
+    if problem := other_config(start, config):
+        raise ConfigError(f"{folder} cannot be resumed: {problem}; run the config as a study of its own: fedenergy run "
+                          f"{shlex.quote(str(config_file))}")
     plan = plan_from_config(config, folder, folder / start["ledger"], start["fresh"])
     with _only_run(folder):
         return _play(plan, progress or SilentProgress())
+
+
+def begun_with(config: Config) -> dict[str, str]:
+    """What start.json keeps of the config that a run begins with: results are of no other."""
+    return {"config": config.digest(), "noise": config.privacy.noise}
+
+
+def other_config(start: Mapping[str, Any], config: Config) -> str:
+    """Why a config is not the one that a run began with, by its start.json; "" where it is."""
+    began, now = {key: start.get(key) for key in ("config", "noise")}, begun_with(config)
+    if began["config"] is None:
+        return ("start.json does not say which config the run began with (an older version wrote it), so that "
+                "config.resolved.toml may be another")
+    return "" if began == now else (
+        f"it began with the config {str(began['config'])[:8]} (noise = \"{began['noise']}\"), and config.resolved.toml is "
+        f"now {now['config'][:8]} (noise = \"{now['noise']}\")")
+
+
+def _make_ledger(config: Config, ledger: Path) -> None:
+    """A folder that the config names for the ledger is there and can be written, before anything else happens."""
+    if not config.ledger.path or "://" in config.ledger.path:
+        return
+    try:
+        make_folder(ledger)
+        with tempfile.TemporaryFile(dir=ledger):
+            pass
+    except OSError as error:
+        raise ConfigError(f'[ledger] path = "{config.ledger.path}" cannot be made or written: {error.strerror}; give a '
+                          "folder that does not exist yet, or one of your own with room in it") from error
 
 
 def _ledger_note(config: Config, folder: Path, ledger: Path) -> str:
@@ -192,7 +228,7 @@ def _play(plan: Plan, progress: Progress, grid: Callable[[int], Grid] | None = N
                 progress.advance(campaign.state.round * len(part.entries))
                 states.append(campaign.play(progress.advance))
             run_folder.finish(plan, states, ledger, truths, time.monotonic() - began)
-    except (RunFailed, ConfigError) as error:
+    except (RunFailed, ConfigError, LedgerBroken, LedgerUnavailable) as error:
         raise type(error)(f"{error} (run folder: {plan.out})") from error
     finally:
         progress.close()

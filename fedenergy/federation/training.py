@@ -65,7 +65,8 @@ class Training:
     def turn(self, entry: Entry, index: int, window: Any, crossings: Any, advance: Callable[..., None]) -> None:
         """One round of one strategy: its arrays and rows go into the campaign's state."""
         campaign, strategy = self.campaign, self.campaign.strategies[entry.label]
-        exchange = Exchange(campaign.grid, self.world, self.number, self.part.seed, campaign.zones, crossings)
+        exchange = Exchange(campaign.grid, self.world, self.number, self.part.seed, campaign.zones, crossings,
+                            max_failures=self.part.max_failures)
         before = campaign.state.arrays.get(entry.label)
         arrays = load_arrays(before) if before else _record(self.task.first_arrays(self.population))
         grid, told = self._grid(exchange, self.task.trains, entry, index, window)

@@ -22,9 +22,10 @@ from fedenergy.box.zone_store import ZoneRow, ZoneStore
 from fedenergy.federation import flower_adapter as flower
 from fedenergy.federation import records
 from fedenergy.federation.client_app import ACCEPT
+from fedenergy.federation.failures import too_many
 from fedenergy.federation.masked_rounds import MaskedRounds
 from fedenergy.federation.negotiation_rounds import Negotiation
-from fedenergy.federation.offers import Offers
+from fedenergy.federation.offers import Offers, Willing
 from fedenergy.federation.update_records import decode_update, encode
 from fedenergy.privacy.mechanisms import Laplace, discrete_laplace
 from fedenergy.privacy.noise import noise_from
@@ -66,11 +67,13 @@ class Asked:
 class Exchange:
     """One round of one variation: every query id is asked of a home at most once, whoever asks.
 
-    negotiation  what the operator negotiates with before it asks; None: it asks at once
+    negotiation   what the operator negotiates with before it asks; None: it asks at once
+    max_failures  share of the homes asked that may fail: where more do, no sum is opened and none is begun
     """
 
     def __init__(self, grid: Grid, world: World, number: int, seed: int, zones: ZoneStore, crossings: Crossings,
-                 negotiation: Negotiation | None = None) -> None:
+                 negotiation: Negotiation | None = None, max_failures: float = 1.0) -> None:
+        self.max_failures = max_failures
         self.grid, self.world, self.number, self.seed = grid, world, number, seed
         self.zones, self.crossings = zones, crossings
         self._memo: dict[str, dict[str, Envelope | str]] = {}
@@ -239,8 +242,18 @@ def zone_reply(query: SealedQuery, row: ZoneRow, world: World) -> tuple[np.ndarr
 class RoundGrid(Grid):
     """Abstract: what a strategy sees of a grid exchanges whole rounds; the rest is the grid's below."""
 
-    def __init__(self, below: Grid) -> None:
-        self._below = below
+    def __init__(self, below: Grid, max_failures: float) -> None:
+        self._below, self._max_failures = below, max_failures
+        self.answered: tuple[str, ...] = ()
+        self.refused = self.failed = self.asked = 0
+        self.asked_indices: list[int] = []
+        self.vanished: dict[str, str] = {}  # homes that the simulation makes drop out; among the failed
+        self.closed = ""                    # why a protocol-mode sum stayed closed
+        self.query: SealedQuery | None = None
+
+    def too_many(self, failed: int) -> bool:
+        """failures.too_many of the homes that this grid asked."""
+        return too_many(failed, self.asked, self._max_failures)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         raise NotImplementedError("a strategy's grid exchanges whole rounds: use send_and_receive")
@@ -268,14 +281,8 @@ class TrustGrid(RoundGrid):
     """
 
     def __init__(self, exchange: Exchange, trust: str, seal: Seal) -> None:
-        super().__init__(exchange.grid)
+        super().__init__(exchange.grid, exchange.max_failures)
         self._exchange, self._trust, self._seal = exchange, trust, seal
-        self.answered: tuple[str, ...] = ()
-        self.refused = self.failed = self.asked = 0
-        self.asked_indices: list[int] = []
-        self.vanished: dict[str, str] = {}  # homes that the simulation makes drop out; among the failed
-        self.closed = ""                    # why a protocol-mode sum stayed closed
-        self.query: SealedQuery | None = None
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         batch = list(messages)
@@ -343,10 +350,9 @@ class TrustGrid(RoundGrid):
 
     def _open_sum(self, query: SealedQuery, batch: list[Message]):
         willing = self._exchange.offers.willing(query, batch)
-        takers, refused, failed = self._cohort(query, willing.messages)
-        refused, failed = refused + willing.refused, failed + willing.failed
+        takers, refused, failed = self._cohort(query, willing)
         self._count((), refused, failed)
-        if not takers:
+        if not takers or self.too_many(failed):
             return None
         if SumProtocol.parse(query.mechanism) is not None:
             return self._open_masked(query, batch, takers, failed)
@@ -368,40 +374,43 @@ class TrustGrid(RoundGrid):
             found = exchange.ask(query, messages, parties=parties).envelopes
             return {name: envelope.values for name, envelope in found.items()}
 
-        rounds = MaskedRounds(query, takers, names, lambda messages: exchange.send(query, messages, 0), ask, self.vanished)
+        rounds = MaskedRounds(query, takers, names, lambda messages: exchange.send(query, messages, 0), ask, self.vanished,
+                              lambda lost: self.too_many(failed + lost))
         row = None
         try:
             survivors = rounds.play()
             row = exchange.zones.put_once(query.id, survivors, lambda: rounds.open().astype("<i8").tobytes(), SUM)
         except SumClosed as error:
             self.closed = str(error)
+            rounds.lost |= rounds.silent
         refused = len(batch) - len(set(names) | set(self.vanished)) - failed
         self._count((), max(0, refused), failed + len(rounds.lost) + len(self.vanished))
         return row
 
-    def _cohort(self, query: SealedQuery, batch: list[Message]) -> tuple[list[Message], int, int]:
+    def _cohort(self, query: SealedQuery, willing: Willing) -> tuple[list[Message], int, int]:
         """The homes that accepted, fixed for good by the first acceptance: their noise shares are drawn for that number."""
+        batch = willing.messages
         zones, names = self._exchange.zones, self._exchange.names(batch)
         fixed = zones.get(COHORT + query.id)
         if fixed is None:
             takers, refused, failed = self._exchange.accepting(query, batch)
-            if takers:
+            refused, failed = refused + willing.refused, failed + willing.failed
+            if takers and not self.too_many(failed):
                 fixed = zones.put_once(COHORT + query.id, self._exchange.names(takers), lambda: b"cohort", SUM)
             return takers, refused, failed
         inside = set(fixed.households)
         takers = [message for name, message in zip(names, batch, strict=True) if name in inside]
         if len(takers) < len(inside):  # noise shares were drawn for all of them
             self.closed = f"{len(inside) - len(takers)} homes that accepted do not take part now"
-            return [], len(batch), 0
-        return takers, len(batch) - len(takers), 0
+            return [], len(batch) + willing.refused, willing.failed
+        return takers, len(batch) - len(takers) + willing.refused, willing.failed
 
     def _open_deposits(self, query: SealedQuery, batch: list[Message]):
         willing = self._exchange.offers.willing(query, batch)
         asked = self._exchange.ask(query, willing.messages)
         self._count((), willing.refused + asked.refused, willing.failed + asked.failed)
-        if not asked.envelopes:
+        if not asked.envelopes or self.too_many(self.failed):
             return None
-
         total = np.sum([envelope.values for envelope in asked.envelopes.values()], axis=0, dtype=np.int64)
         return self._exchange.zones.put_once(
             query.id, tuple(asked.envelopes),

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedenergy.errors import naming
 from fedenergy.report import markup
 from fedenergy.report.load import RunData
 from fedenergy.report.style import CSS, PAGE
@@ -37,7 +38,8 @@ def write_audit(folder: str | Path) -> Path:
             ("checks", "Checks"), ("release", "Releases"), ("means", "What this means"))), body=body,
         footer=markup.escape(f"Written by fedenergy {data.versions.get('fedenergy', '')} from {AUDIT}."))
     path = data.folder / PAGE_NAME
-    path.write_text(page, encoding="utf-8", newline="\n")
+    with naming(path):
+        path.write_text(page, encoding="utf-8", newline="\n")
     return path
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import string
 from pathlib import Path
 
+from fedenergy.errors import naming
 from fedenergy.report import audit_page, markup, sections, svg, tiers
 from fedenergy.report.gallery import Plate, gallery
 from fedenergy.report.load import RunData
@@ -24,7 +25,8 @@ def write_report(folder: str | Path, path: str | Path | None = None) -> Path:
     for plate in plates:
         svg.save(plate.figure, plate.svg, figures / plate.name)
     path = data.folder / "report.html" if path is None else Path(path)
-    path.write_text(page(data, plates), encoding="utf-8", newline="\n")
+    with naming(path):
+        path.write_text(page(data, plates), encoding="utf-8", newline="\n")
     return path
 
 
