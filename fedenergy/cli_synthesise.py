@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedenergy.errors import ConfigError, did_you_mean, one_line, read_toml
+from fedenergy.errors import ConfigError, call, did_you_mean, one_line, parameters, read_toml
 
 if TYPE_CHECKING:
     from fedenergy.synthesis.stream import Plan
 
-TABLES = ("population", "synthesis")
-PLAIN = ("name", "title", "data", "seed")       # besides the tables, where the config is no study
+TABLES = ("population", "synthesis", "ledger")
+PLAIN = ("name", "title", "data")       # besides the tables; where the config is a study's, its own arguments too
+ELSEWHERE = {"agreement": "[synthesis.agreement]", "privacy": "noise in [synthesis.private]", "seed": "--seed N"}
 
 
 def synthesise(
@@ -44,7 +46,7 @@ def synthesise(
     """
     from fedenergy.progress import open_progress
 
-    population, plan = read_config(config, data)
+    population, plan, ledger = read_config(config, data)
     from fedenergy.federation.streaming import check_file, stream_homes
 
     try:
@@ -54,7 +56,7 @@ def synthesise(
     try:
         with closing(open_progress()) as progress:
             done = stream_homes(population, plan, homes, out, seed=seed, workers=workers, form=form, address=address,
-                                progress=progress)
+                                progress=progress, ledger=ledger)
     except ValueError as error:
         raise ConfigError(f"{config}: {error}") from error
     except KeyboardInterrupt:
@@ -74,17 +76,13 @@ def synthesise(
         print(f"note       {facts['homes_excluded']:,} homes left out; the first: {one_line(name)}: {one_line(reason)}")
 
 
-def read_config(path: Path, data: str = "") -> tuple[Any, Plan]:
-    """(population, plan) of a config; ConfigError for a mistake in it."""
+def read_config(path: Path, data: str = "") -> tuple[Any, Plan, Path | None]:
+    """(population, plan, folder of the ledger or None) of a config; ConfigError for a mistake in it."""
     from fedenergy.config_tables import Spec
     from fedenergy.synthesis.stream import Plan
 
     tables = read_toml(path)
-    if "use" not in tables:
-        for key in tables:
-            if key not in (*TABLES, *PLAIN):
-                raise ConfigError(f'{path} has no place for "{key}" (takes: {", ".join((*TABLES, *PLAIN))}).'
-                                  f"{did_you_mean(key, TABLES)}")
+    _check_keys(path, tables)
     spec = tables.get("population")
     if not isinstance(spec, dict) or "use" not in spec:
         raise ConfigError(f'{path} lacks [population] with use = "module:Name": say whose records to start from')
@@ -96,10 +94,44 @@ def read_config(path: Path, data: str = "") -> tuple[Any, Plan]:
         plan = Plan.of_table(tables.get("synthesis", {}))
     except (ValueError, TypeError) as error:
         raise ConfigError(f"{path}: {error}") from error
+    ledger = _ledger(path, tables, plan)
     args = {key: value for key, value in spec.items() if key != "use"}
     population = Spec(spec["use"], args, table="population").build()
     try:
         len(population)
     except (ValueError, OSError) as error:
         raise ConfigError(f"{path}: [population] {error}") from error
-    return population, plan
+    return population, plan, ledger
+
+
+def _check_keys(path: Path, tables: Mapping[str, Any]) -> None:
+    """ConfigError for a key without effect here: neither read by this command nor an argument of the study that `use`
+    names."""
+    from fedenergy.config_tables import Spec
+
+    takes = [*TABLES, *PLAIN]
+    if "use" in tables:
+        own, others = parameters(Spec(tables["use"]).resolve())
+        if others:
+            return
+        takes += [key for key in ("use", "out", *own) if key not in takes]
+    for key in tables:
+        if key not in takes:
+            hint = f" Here it is {ELSEWHERE[key]}" if key in ELSEWHERE else did_you_mean(key, takes)
+            raise ConfigError(f'{path} has no place for "{key}" (takes: {", ".join(takes)}).{hint}')
+
+
+def _ledger(path: Path, tables: Mapping[str, Any], plan: Plan) -> Path | None:
+    """The folder that [ledger] names; None where it names none."""
+    from fedenergy.config_tables import Ledger
+
+    if "ledger" not in tables:
+        return None
+    if not isinstance(tables["ledger"], dict):
+        raise ConfigError(f"{path}: ledger is not a table: write [ledger]")
+    given = call(Ledger, tables["ledger"], "ledger").path
+    if "://" in given:
+        raise ConfigError(f"{path}: [ledger] path names a data base, and synthesise keeps its charges in a folder: name one")
+    if plan.mode == "curator":
+        raise ConfigError(f'{path}: [ledger]: mode = "curator" asks no home, so nothing is charged: leave it out')
+    return Path(given) if given else None

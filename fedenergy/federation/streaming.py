@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from fedenergy.box.ledger_mark import holds_ledger
 from fedenergy.progress import Progress, SilentProgress
 from fedenergy.synthesis import outputs, stream
 from fedenergy.synthesis.generate import PRIVATE
@@ -26,6 +27,7 @@ from fedenergy.synthesis.outputs import Block
 from fedenergy.synthesis.stream import LocalMaker, Maker, Plan, PrivateMaker
 
 SCALE = 10**outputs.DECIMALS
+ASKING = (PRIVATE, "local")     # modes that ask the homes, which the ledger charges
 NAMED = 100     # excluded homes that are named in the facts; all are counted
 
 
@@ -42,16 +44,17 @@ class Streamed:
 
 
 def stream_homes(population: Any, plan: Plan, homes: int, path: str | Path, *, seed: int, workers: int = 0, form: str = "",
-                 address: str = "", progress: Progress | None = None) -> Streamed:
+                 address: str = "", progress: Progress | None = None, ledger: str | Path | None = None) -> Streamed:
     """Write `homes` artificial records of a population to a file, whole or not at all, and FILE.about.json beside it.
 
     homes    any number; beyond the population's usable homes, each is drawn again with another seed
     workers  Ray actors; 0: this process. form: see outputs.format_of; address: a Ray cluster
     Memory: a few batches (about `plan.shard` homes each), whatever the number of homes.
-    mode = "private" and "local": the homes are asked once; their charges are kept in FILE.ledger/, and the same command
-    spends nothing. "local": each makes its own series in its box, which leaves it where plan.agreement grants that, and all
-    are held here.
-    Errors: ValueError for what the plan, the population or the file's name and folder cannot do.
+    mode = "private" and "local": the homes are asked once; their charges are kept in the folder `ledger` (None:
+    FILE.ledger), and the same command spends nothing. "local": each makes its own series in its box, which leaves it where
+    plan.agreement grants that, and all are held here.
+    Errors: ValueError for what the plan, the population or the file's name and folder cannot do, and where the ledger that
+    homes were charged in for this file is gone.
     """
     path, progress = Path(path), progress or SilentProgress()
     form = check_file(path, form)
@@ -65,12 +68,15 @@ def stream_homes(population: Any, plan: Plan, homes: int, path: str | Path, *, s
         raise ValueError(f"workers = {workers}: homes held in memory stay in this process; pass a Population, or workers "
                          "= 0")
     parts = path.with_name(f".{path.name}.{stream.identity(population, plan, seed, homes)}.parts")
+    charges = path.with_name(f"{path.name}.ledger") if ledger is None else Path(ledger)
+    if plan.mode in ASKING:
+        _ledger_is_there(path, parts, charges)
     try:
         parts.mkdir(exist_ok=True)
     except OSError as error:
         raise ValueError(f"the folder {path.parent} cannot be written in ({error.strerror}): name another") from error
     try:
-        maker = _maker(population, plan, seed, path.with_name(f"{path.name}.ledger"), workers)
+        maker = _maker(population, plan, seed, charges, workers)
     except BaseException:
         with suppress(OSError):     # batches of an earlier run stay
             parts.rmdir()
@@ -78,6 +84,8 @@ def stream_homes(population: Any, plan: Plan, homes: int, path: str | Path, *, s
     if plan.mode == "local":
         workers, address = 0, ""    # the homes have done the work
     gathered = _Gathered(maker, homes)
+    if ledger is not None and plan.mode in ASKING:
+        gathered.facts["ledger"] = os.path.relpath(charges, path.parent)
     progress.start(homes, "artificial homes")
     batches = _batches(maker, parts, workers, address)
     try:
@@ -97,6 +105,29 @@ def check_file(path: Path, form: str = "") -> str:
     if path.is_dir():
         raise ValueError(f"{path} is a folder: name a file")
     return form
+
+
+def _ledger_is_there(path: Path, parts: Path, ledger: Path) -> None:
+    """What is left of an earlier run says where its homes were charged: without that ledger they would answer as if nothing
+    had been spent. ValueError where it is gone, or where this run would charge another."""
+    facts = path.with_name(f"{path.name}.about.json")
+    try:
+        known = json.loads(facts.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        known = {}
+    if isinstance(known, dict) and known.get("mode") in ASKING:
+        left, charged = facts, path.parent / str(known.get("ledger", f"{path.name}.ledger"))
+    elif any(parts.glob("[0-9]*.npz")):
+        left, charged = parts, ledger
+    else:
+        return
+    unseen = f"{left} is of a run whose homes were charged in the ledger {charged}"
+    if not holds_ledger(charged):
+        raise ValueError(f"{unseen}, which is gone: they would answer as if nothing had been spent. Put the ledger back, or "
+                         f"move {left} and {path.name} away to begin anew")
+    if charged.resolve() != ledger.resolve():
+        raise ValueError(f"{unseen}, and now {ledger} would be charged: they would answer as if nothing had been spent. Set "
+                         "[ledger] path to the former, or name another file")
 
 
 def _maker(population: Any, plan: Plan, seed: int, ledger: Path, workers: int) -> Maker | LocalMaker | PrivateMaker:

@@ -22,7 +22,7 @@ from fedenergy.box.agreement import AgreementTerms
 from fedenergy.box.ledger import Ledger, bucket
 from fedenergy.box.policies import Fixed
 from fedenergy.box.query import Query, SealedQuery
-from fedenergy.box.world import World, enrolment_secret
+from fedenergy.box.world import SECURE, World, enrolment_secret
 from fedenergy.box.zone_store import ZoneStore
 from fedenergy.errors import ConfigError, RunFailed
 from fedenergy.federation import records
@@ -31,7 +31,7 @@ from fedenergy.federation.flower_adapter import instruction, node_id, quiet_flow
 from fedenergy.federation.local_grid import HomesGrid, LocalGrid
 from fedenergy.federation.trust_grid import Crossings, Exchange, TrustGrid
 from fedenergy.households.population import Population
-from fedenergy.privacy.epsilon import text
+from fedenergy.privacy.epsilon import MICRO, micro, text
 from fedenergy.privacy.gaussian import GAUSSIAN, epsilon_of_rho
 from fedenergy.privacy.mechanisms import NoiseGrid
 from fedenergy.privacy.noise import noise_from
@@ -114,12 +114,27 @@ class Rounds:
         zone = TrustGrid(exchange, self.trust, seal)
         replies = zone.send_and_receive(_to_all(len(population), spend.kind, at + 1))
         if not replies:
-            why = zone.closed or f"{zone.refused} homes refused and {zone.failed} failed"
+            why = zone.closed or f"{zone.refused} homes refused and {zone.failed} failed{self._spent_before(spend)}"
             raise RunFailed(f"query {at + 1} ({spend.kind}) has no answer: {why}. Charges of earlier queries stay; with the "
                             "same ledger their answers are stored and free")
         self.asked.append((zone.query.id, len(zone.answered)))
         table = replies[0].content[records.ARRAYS][records.SUMMARY].numpy().reshape(law.blocks, law.width + 1)
         return table[:, :-1], table[:, -1] / law.weight, law.scale_units(spend.epsilon_micro), len(zone.answered)
+
+    def _spent_before(self, spend: Spend) -> str:
+        """Why homes refuse, where the ledger says it: what they spent leaves less of their cap than is asked."""
+        world, cap = self.world, micro(self.world.terms.cap)
+        scope = None if world.noise == SECURE else self.cell
+        with Ledger(world.ledger) as ledger:
+            spent = ledger.spent_many([(name, scope) for name in world.population.ids]).values()
+        short = [one for one in spent if one + spend.epsilon_micro > cap]
+        if not short:
+            return ""
+        most, asked = max(short) / MICRO, spend.epsilon_micro / MICRO
+        return (f": {len(short)} of them have spent up to epsilon = {most:g} of the cap = {cap / MICRO:g} of their "
+                f"agreement, says the ledger {world.ledger}, and {asked:g} is asked. The arguments and the seed of before "
+                "give the stored answers, free; for new ones let the agreement grant more (cap and delta in "
+                "[synthesis.agreement])")
 
 
 def private_rounds(population: Population, task: Synthesise, budget: Budget, *, seed: int, ledger: Path,

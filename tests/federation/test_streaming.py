@@ -230,6 +230,17 @@ def test_private_mode_spends_once_and_draws_any_length(tmp_path, capsys):
     capsys.readouterr()
 
 
+def test_batches_of_a_stopped_run_without_its_ledger_are_refused(tmp_path, capsys):
+    plan = Plan.of_table({"mode": "private", "clusters": 1, "private": {"epsilon": 4.0, "delta": 1e-5, "steps": 1}})
+    folder = tmp_path / f".a.csv.{identity(HOMES, plan, 1, 30)}.parts"
+    folder.mkdir()
+    (folder / "00000000.npz").write_bytes(b"drawn from what homes were charged for")
+    with pytest.raises(ValueError, match=r"\.parts is of a run .*a\.csv\.ledger, which is gone"):
+        stream_homes(HOMES, plan, 30, tmp_path / "a.csv", seed=1)
+    assert not (tmp_path / "a.csv.ledger").exists()
+    capsys.readouterr()
+
+
 @pytest.mark.parametrize(("table", "words"), [
     ({"mode": "private"}, "needs epsilon"), ({"private": {"epsilon": 1.0}}, "belongs to mode"),
     ({"mode": "private", "variant": "raw_shuffle", "private": {"epsilon": 1.0, "delta": 1e-5}}, "variant: mode"),
