@@ -24,7 +24,7 @@ from fedenergy import ids
 from fedenergy.box.ledger import Ledger
 from fedenergy.box.policy import Published
 from fedenergy.box.query import Query, SealedQuery
-from fedenergy.box.shaping import release_mechanism, shaped
+from fedenergy.box.shaping import grid_steps, release_mechanism, shaped
 from fedenergy.box.world import World
 from fedenergy.box.zone_store import ZoneStore
 from fedenergy.errors import RunFailed, naming
@@ -34,6 +34,7 @@ from fedenergy.federation.flower_adapter import frozen_gc, quiet_flower
 from fedenergy.federation.freeze import dump_arrays, freeze, load_arrays, thaw
 from fedenergy.federation.local_grid import collector_paused
 from fedenergy.federation.negotiation_rounds import Negotiation
+from fedenergy.federation.scores import Less
 from fedenergy.federation.shard_exchange import ShardExchange, ShardGrid
 from fedenergy.federation.training import Training, trains
 from fedenergy.federation.trust_grid import UNBOUNDED, Crossings, Exchange, TrustGrid
@@ -93,6 +94,7 @@ class State:
     crossings: dict[str, dict] = field(default_factory=dict)
     published: dict[str, list[dict]] = field(default_factory=dict)
     queries: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    granted: dict[str, list[int]] = field(default_factory=dict)  # cell -> least and most micro-epsilon of one answer
 
 
 class Spending:
@@ -101,11 +103,13 @@ class Spending:
     Read from the rows of the questions themselves and of the homes that this run asked, so that a run on a ledger with
     a past, or one that was resumed, shows the same numbers again.
     queries  cell -> query id -> indices of the homes asked so far: kept in the checkpoint
+    granted  cell -> [least, most] micro-epsilon that a home granted for one answer
     """
 
     def __init__(self, ledger: Ledger, homes: Sequence[str], queries: dict[str, dict[str, list[int]]]) -> None:
         self._ledger, self._homes, self._queries = ledger, homes, queries
         self._totals: dict[str, np.ndarray] = {}
+        self.granted: dict[str, list[int]] = {}
         for cell, asked in queries.items():
             for query_id, indices in asked.items():
                 self._add(cell, query_id, indices)
@@ -124,6 +128,8 @@ class Spending:
         if len(indices):
             paid, homes = self._ledger.paid(query_id), self._homes
             total[np.array(indices)] += np.fromiter((paid.get(homes[at], 0) for at in indices), np.int64, len(indices))
+            if amounts := [*self.granted.get(cell, ()), *(paid[homes[at]] for at in indices if homes[at] in paid)]:
+                self.granted[cell] = [min(amounts), max(amounts)]
 
 
 def declared(strategy: Strategy, override: str | None = None, kind: str = "") -> tuple[str, str, str]:
@@ -170,9 +176,10 @@ class Campaign:
                  observe: Callable[..., None], ledger: Ledger,
                  truths: dict[str, dict[str, np.ndarray] | None]) -> None:
         self.part, self.grid, self.zones, self.checkpoint = part, grid, zones, checkpoint
-        self.score, self.observe, self.truths = score, observe, truths
+        self.score, self.observe, self.truths, self.ledger = score, observe, truths, ledger
         self.state = load_state(checkpoint) or State()
         self.spending = Spending(ledger, part.world.population.ids, self.state.queries)
+        self.state.granted = self.spending.granted
         self.strategies = {entry.label: entry.build() for entry in part.entries}
         for label, frozen in self.state.strategies.items():
             thaw(frozen, self.strategies[label])
@@ -264,7 +271,8 @@ class Campaign:
             if delta or mechanism == WEIGHTED:  # another ball: noise is measured against what it was added to
                 law, norm = release_mechanism(grid.query, world.policy, released.size), {"norm": 2} if delta else {}
                 truth = {name: law.plain(values[1]) for name, values in truth.items()}
-            scores, zone = self.score(released, truth, grid.answered, **norm)
+            less = self._clipped_to_less(grid, world, truth)
+            scores, zone = self.score(released, truth, grid.answered, less=less, **norm)
             values |= scores
             self.state.zones.append({"cell": cell, "strategy": entry.label, "trust": trust,
                                      "epsilon": part.query.epsilon, "seed": part.seed, "round": index + 1, **zone})
@@ -308,6 +316,19 @@ class Campaign:
         if grid.query.trust != LOCAL:
             return [grid.query.epsilon_micro] * len(grid.answered)
         return exchange.granted(grid.query.id, grid.answered)
+
+    def _clipped_to_less(self, grid: TrustGrid | ShardGrid, world: World,
+                         truth: Mapping[str, np.ndarray]) -> dict[str, Less]:
+        """The homes that granted less than was asked where one noise is scaled to what was: each is clipped to as much
+        less. By household; nobody where every home adds its own noise."""
+        query = grid.query
+        if query is None or query.trust not in (SUM, CURATOR):
+            return {}
+        paid, asked = self.ledger.paid(query.id), query.epsilon_micro
+        size = len(world.spec(query.kind).coordinates)
+        law, steps = release_mechanism(query, world.policy, size), grid_steps(query, world.policy, size)
+        return {name: Less(law.deposit(truth[name][1], law.bound_for(paid[name], asked)) * steps, paid[name] / asked)
+                for name in grid.answered if name in truth and paid.get(name, asked) < asked}
 
     def _truth(self, index: int, window, crossings: Crossings) -> dict[str, np.ndarray] | None:
         """(2, d) per home, clipped and unclipped, asked on the same path under trust "open"; None without an oracle.

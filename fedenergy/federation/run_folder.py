@@ -21,7 +21,7 @@ from fedenergy.box.ledger import Ledger
 from fedenergy.box.ledger_mark import HEADS, heads_of, mark_text
 from fedenergy.box.policy import REFUSE, Public, policy_name
 from fedenergy.box.shaping import leaks, shaped
-from fedenergy.box.world import World
+from fedenergy.box.world import SECURE, World
 from fedenergy.errors import naming
 from fedenergy.federation import flower_privacy
 from fedenergy.federation.campaign import Part, State, declared, write_durably
@@ -42,7 +42,7 @@ METRICS = ("run", "cell", "population", "strategy", "policy", "trust", "epsilon"
            "value")
 PACKAGES = ("fedenergy", "flwr", "ray", "numpy", "pandas", "scipy", "xgboost", "numba", "cryptography", "torch",
             "opacus")
-SPENT_ROWS = 20_000
+SPENT_ROWS, BUDGETS_READ = 20_000, 500_000
 OFFERED = "the operator: epsilon, kind, window, code; computed from public state"
 ACCEPTED = "the operator: one word, computed from public state"
 MASKED = "nobody singly; the aggregator opens only the sum over survivors"
@@ -161,7 +161,7 @@ def _summary(plan: Plan, states: Sequence[State], ledger: Ledger, seconds: float
         "noise": plan.noise, "stamp": _stamp(plan), "oracle": plan.oracle,
         "agreement": {"cap": world.terms.cap, "trust": list(world.terms.trust), "purposes": list(world.terms.purposes),
                       "classes": list(world.terms.classes), **_signed(world, ledger)},
-        "who_sees_what": _who_sees_what(plan, states), "spent": _spent(plan, states, ledger),
+        "who_sees_what": _who_sees_what(plan, states), **_spent(plan, states, ledger),
         "refusals": _refusals(plan.out / "inside"),
         **({"training": True} if trains(query.kind) else {}),
         "zones": [zone for state in states for zone in state.zones],
@@ -247,6 +247,11 @@ def _who_sees_what(plan: Plan, states: Sequence[State]) -> list[dict[str, Any]]:
     summed = {(): ideal, (False,): ideal, (True,): MASKED, (False, True): f"{ideal}; in protocol mode {MASKED}"}
     asked = sorted({part.query.epsilon_micro for part in plan.parts})
     most = text(asked[-1]) if len(asked) == 1 else f"{text(asked[0])} to {text(asked[-1])}"
+    amounts: dict[str, list[int]] = {}
+    for state in states:
+        for cell, ends in state.granted.items():
+            amounts.setdefault(state.cells[cell]["trust"], []).extend(ends)
+    granted = {trust: " to ".join(map(text, sorted({min(ends), max(ends)}))) for trust, ends in amounts.items()}
     unit = plan.parts[0].world.population.unit
     stamp = noise_from(plan.noise, 0).stamp
     rows = []
@@ -268,22 +273,39 @@ def _who_sees_what(plan: Plan, states: Sequence[State]) -> list[dict[str, Any]]:
                      "zones": counts["zones"][trust],
                      "seen_by": summed.get(tuple(sorted(sums))) if trust == SUM else kind.seen_by,
                      "epsilon_vs_querier": querier, "epsilon_vs_operator": operator,
-                     "unit": unit, "relation": RELATION, "stamp": "" if trust == OPEN else stamp})
+                     "epsilon_granted": granted.get(trust, ""), "unit": unit, "relation": RELATION,
+                     "stamp": "" if trust == OPEN else stamp})
     return rows
 
 
-def _spent(plan: Plan, states: Sequence[State], ledger: Ledger) -> list[dict[str, Any]]:
-    """Every home's spending per cell, as the ledger says; the largest cells' rows only where there are many."""
-    rows = []
+def _spent(plan: Plan, states: Sequence[State], ledger: Ledger) -> dict[str, Any]:
+    """What the ledger says that homes have spent, by this run and before it, beside their caps.
+
+    spent       a row per home and cell; per home under secure noise, where a cap is for all cells together (it is then the
+                largest of the study's). The first cells only where there are many
+    spent_most  the largest of all; absent where these are too many to be looked up
+    """
+    budgets: dict[str | None, dict[str, tuple[str, float]]] = {}  # cell, None: all -> household -> trust, cap
     for part, state in zip(plan.parts, states, strict=True):
-        ids = part.world.population.ids
+        cap = part.world.terms.cap
         for cell, described in sorted(state.cells.items()):
-            if described["trust"] == OPEN or len(rows) + len(ids) > SPENT_ROWS:
-                continue
-            known = ledger.spent_many([(name, cell) for name in ids])
-            rows += [{"household": name, "cell": cell, "trust": described["trust"], "epsilon_spent": micro / 1e6,
-                      "cap": part.world.terms.cap} for (name, _), micro in known.items()]
-    return rows
+            if described["trust"] != OPEN and plan.noise == SECURE:
+                homes = budgets.setdefault(None, {})
+                homes |= {name: ("", max(cap, homes.get(name, ("", cap))[1])) for name in part.world.population.ids}
+            elif described["trust"] != OPEN:
+                budgets[cell] = dict.fromkeys(part.world.population.ids, (described["trust"], cap))
+    if sum(map(len, budgets.values())) > BUDGETS_READ:
+        return {"spent": []}
+    known = ledger.spent_many([(name, cell) for cell, homes in budgets.items() for name in homes])
+    rows: list[dict[str, Any]] = []
+    for cell, homes in budgets.items():
+        if len(rows) + len(homes) <= SPENT_ROWS:
+            rows += [{"household": name, "cell": cell or "", "trust": trust, "epsilon_spent": known[name, cell] / 1e6,
+                      "cap": cap} for name, (trust, cap) in homes.items()]
+    if not known:
+        return {"spent": rows}
+    name, cell = max(known, key=known.__getitem__)
+    return {"spent": rows, "spent_most": {"epsilon_spent": known[name, cell] / 1e6, "cap": budgets[cell][name][1]}}
 
 
 def _refusals(inside: Path) -> list[dict[str, Any]]:

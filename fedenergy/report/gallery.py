@@ -215,7 +215,9 @@ def _spent(data: RunData) -> Iterator[Plate]:
     limits = pd.to_numeric(rows["cap"], errors="coerce") if "cap" in rows else pd.Series(np.nan, index=rows.index)
     caps = sorted(set(limits[np.isfinite(limits)]))[:3]
     over = int((rows["epsilon_spent"] > limits + 1e-9).sum())
-    caption = f"{number(len(rows))} budgets (homes × cells). Seeds are pooled."
+    together = "cell" in rows and not rows["cell"].astype(str).any()
+    caption = f"{number(len(rows))} budgets ({'homes, all cells together' if together else 'homes × cells'}), by what the " \
+        f"ledger holds{'' if together else '; seeds are pooled'}."
     caption += (
         f" {number(over)} are above their cap: this must not happen."
         if over

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 
 from fedenergy.report.load import RunData
-from fedenergy.report.tables import per_seed, ranking, summary_table
+from fedenergy.report.tables import nobody_answered, per_seed, ranking, summary_table
 from fedenergy.report.tiers import in_words, zone_of, zones_only
-from fedenergy.report.words import TRUST, duration, epsilon_text, labels, listing, number, unit_text
+from fedenergy.report.words import TRUST, duration, epsilon_text, heading, labels, listing, number, unit_text
 
 MOST_COMPARED = 4
 
@@ -49,11 +49,15 @@ def _ran(data: RunData) -> list[str]:
 
 def _errors(data: RunData) -> list[str]:
     """How much lower the best strategy's MAE is than each other's, where paired intervals tell them apart."""
-    if not data.oracle or not (data.metrics["metric"] == "mae").any():
-        return [
-            "No oracle was computed (oracle = false), so the errors are unknown: "
-            "the report shows answers, refusals and budgets only."
-        ]
+    if not (data.metrics["metric"] == "mae").any() or not data.oracle:
+        why = (
+            "No oracle was computed (oracle = false)"
+            if not data.oracle
+            else "No home answered"
+            if nobody_answered(data.metrics)
+            else "The oracle has no sum to compare with (a home refused it, or a strategy gave none)"
+        )
+        return [f"{why}, so the errors are unknown: the report shows answers, refusals and budgets only."]
     ranks = ranking(data.metrics, data.cells)
     if ranks.empty:
         return []
@@ -159,13 +163,24 @@ def _clipping(data: RunData) -> list[str]:
         if isinstance(clip, int | float)
         else ""
     )
-    return [
-        f"Clipping{bound} cut {number(100 * share.mean(), 2)} % of the answers; "
+    less = metrics.loc[metrics["metric"] == "mae_less", "value"].dropna()
+    unit = unit_text(str(data.summary.get("unit_of_values") or ""))
+    granting = ", and to less where a home granted less than was asked," if len(less) else ""
+    texts = [
+        f"Clipping{bound}{granting} cut {number(100 * share.mean(), 2)} % of the answers; "
         "the “total” columns count that loss too."
     ]
+    if len(less):
+        texts.append(
+            "Under one noise, scaled to the ε asked, a home that grants less is clipped to as much less. That alone puts "
+            f"the sums off by {number(less.mean())} {unit}".rstrip() + " on average: told apart from the noise, it is in "
+            f"the columns “total” and “{heading('mae_less')}”, and comparisons of the mean absolute error leave it out."
+        )
+    return texts
 
 
 def _budget(data: RunData) -> list[str]:
+    """Refusals; the most that a home has spent, as the ledger says, against its cap, and by this run."""
     metrics, texts = data.metrics, []
     counts = metrics[metrics["metric"].isin(["answers", "refusals"])].groupby("metric")["value"].sum()
     if {"answers", "refusals"} <= set(counts.index) and counts.sum() > 0:
@@ -173,12 +188,19 @@ def _budget(data: RunData) -> list[str]:
         texts.append(
             f"{number(100 * share, 2)} % of the requests were refused." if share else "No request was refused."
         )
-    most = metrics.loc[(metrics["metric"] == "epsilon_spent_max") & (metrics["trust"] != "open"), "value"].max()
-    cap = data.part("agreement", dict).get("cap")
-    if pd.notna(most):
-        of = f" of the {number(cap)} that its agreement allows" if isinstance(cap, int | float) else ""
-        over = ": more than allowed, which must not happen" if of and most > cap + 1e-9 else ""
-        texts.append(f"The home that spent most spent ε = {number(most)}{of}{over}.")
+    own = metrics.loc[(metrics["metric"] == "epsilon_spent_max") & (metrics["trust"] != "open"), "value"].max()
+    by_run = f"at most ε = {number(own)} by this run" if pd.notna(own) else ""
+    most = data.part("spent_most", dict)
+    spent, cap = most.get("epsilon_spent"), most.get("cap")
+    if isinstance(spent, int | float) and isinstance(cap, int | float):
+        over = ": more than allowed, which must not happen" if spent > cap + 1e-9 else ""
+        where = "" if data.summary.get("noise") == "secure" else " per cell"
+        texts.append(
+            f"The home that spent most has spent ε = {number(spent)} of the {number(cap)} that its agreement allows{where}, "
+            f"by what the ledger holds{over}" + (f"; {by_run}." if by_run else ".")
+        )
+    elif by_run:
+        texts.append(f"Each home spent {by_run}; what it had spent before is in the ledger.")
     return texts
 
 

@@ -22,7 +22,7 @@ CUMULATIVE = (
     "epsilon_spent_max",
 )  # running totals: the last round counts, not the mean over rounds
 TRAINING = "train_loss"  # runs that have it train a model: what counts is the last round's
-EPSILON = "ε"
+EPSILON = "ε asked"
 REPEATED = ("trust", "mechanism", "policy", "epsilon", "seed")
 
 
@@ -218,9 +218,17 @@ def paired_interval(differences: np.ndarray, confidence: float = 0.95) -> tuple[
     return middle, middle - half, middle + half
 
 
+def nobody_answered(metrics: pd.DataFrame) -> bool:
+    """Whether every home refused or failed, in every round of every strategy."""
+    answers = metrics.loc[metrics["metric"] == "answers", "value"]
+    return len(answers) > 0 and not answers.any()
+
+
 def why_no_ranking(metrics: pd.DataFrame, metric: str = "mae") -> str:
     """Why `ranking` is empty, for a reader."""
     rows = metrics[metrics["metric"] == metric]
+    if nobody_answered(metrics):
+        return "No ranking: no home answered."
     if rows.empty:
         return f"No ranking: the run has no {metric} (with oracle = false errors are unknown)."
     if rows["value"].isna().all():
@@ -307,7 +315,7 @@ def _interval(row: object) -> str:
 # What a terminal shows first; the rest of a wide table is in report.html and metrics.csv.
 TERMINAL = (
     "strategy",
-    "ε",
+    EPSILON,
     "δ",
     "rank",
     "mae",

@@ -20,6 +20,7 @@ METRICS = {  # name: (heading, has the unit of values, which way is better)
     "cosine_total": ("cosine, total", False, "higher"),
     "top1_total": ("top-1, total", False, "higher"),
     "sign_total": ("sign, total", False, "higher"),
+    "mae_less": ("MAE, by granting less", True, "lower"),
     "clipped_share": ("clipped share", False, "lower"),
     "train_loss": ("training loss", False, "lower"),
     "mae_worst_tenth": ("MAE, worst tenth of homes", True, "lower"),

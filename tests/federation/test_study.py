@@ -30,6 +30,8 @@ from fedenergy.federation.shard import Client
 from fedenergy.federation.study import resume_study, run_study
 from fedenergy.households.simulate import SimulatedPopulation
 from fedenergy.progress import SilentProgress
+from fedenergy.report.load import RunData
+from fedenergy.report.prose import in_short
 
 ROOT = Path(__file__).parents[2]
 HOMES = 12
@@ -73,6 +75,10 @@ def results(folder: Path) -> tuple:
     """What must be equal: metrics.csv and cells.csv as bytes, releases.parquet as a table."""
     return ((folder / "metrics.csv").read_bytes(), (folder / "cells.csv").read_bytes(),
             pq.read_table(folder / "releases.parquet").to_pydict())
+
+
+def summary(folder: Path) -> dict:
+    return json.loads((folder / "summary.json").read_text())
 
 
 def charges(ledger: Path) -> dict[tuple[str, str], tuple]:
@@ -276,6 +282,7 @@ def test_fresh_asks_anew_in_its_own_folder_and_goes_on_from_what_was_spent(tmp_p
     assert second.name == f"{first.name}-fresh1"
     assert spent(first / "ledger") == 2 * before[1]
     assert not (second / "ledger").exists()
+    assert [summary(folder)["spent_most"]["epsilon_spent"] for folder in (first, second)] == [0.5, 1.0]
     for metric in ("mae", "cosine"):
         old, new = values(first, metric), values(second, metric)
         assert old.keys() == new.keys()
@@ -289,6 +296,38 @@ def test_fresh_asks_anew_in_its_own_folder_and_goes_on_from_what_was_spent(tmp_p
     assert spent(first / "ledger") == 2 * before[1]
 
 
+def test_secure_noise_budgets_are_read_over_all_cells_and_all_runs(tmp_path):
+    """The cap is spent by one study; another one on the same ledger is refused by all, and its report says by what."""
+    same = {"strategies": [ZONAL, CENTRAL], "seeds": [0], "privacy": {"noise": "secure"}, "agreement": {"cap": 1.0},
+            "ledger": {"path": str(tmp_path / "shared")}}
+    run_study(make_config(tmp_path, **same))
+    folder = run_study(make_config(tmp_path, **same, name="late", query={"epsilon": 0.1}))
+    assert set(values(folder, "answers").values()) == {0}
+    found = summary(folder)
+    assert [(row["cell"], row["epsilon_spent"], row["cap"]) for row in found["spent"]] == [("", 1.0, 1.0)] * HOMES
+    assert found["spent_most"] == {"epsilon_spent": 1.0, "cap": 1.0}
+    told = " ".join(in_short(RunData.read(folder)))
+    assert "has spent ε = 1 of the 1 that its agreement allows, by what the ledger holds; at most ε = 0 by this run" in told
+    assert "No home answered, so the errors are unknown" in told
+    assert "oracle = false" not in told
+
+
+def test_what_granting_less_cuts_is_told_from_the_noise(tmp_path):
+    """Ten times less granted: a tenth of the bound, 5 of 50. Noise of b = 2 C / 1000 = .1 is all that is in the MAE."""
+    folder = run_study(make_config(tmp_path, [SECURE_SUM, CENTRAL, ZONAL], seeds=[0], query={"epsilon": 1000},
+                                   policy={"use": "fedenergy:Fixed", "epsilon": 100}, agreement={"cap": 2000}))
+    noise, less, total = (values(folder, name) for name in ("mae", "mae_less", "mae_total"))
+    assert set(less) == {("SecureSum", 0, 1), ("CentralLaplace", 0, 1)}  # with noise of its own a home adds more of that
+    assert less["SecureSum", 0, 1] == less["CentralLaplace", 0, 1] > 5
+    for key in less:
+        assert 0.01 < noise[key] < 0.5
+        assert total[key] > less[key] - noise[key]
+    found = summary(folder)
+    assert {row["mae"] for row in found["expected"]} == {0.1}
+    granted = {row["trust"]: row["epsilon_granted"] for row in found["who_sees_what"] if row["envelope"] != "Acceptance"}
+    assert granted == {"local": "100", "sum": "100", "curator": "100", "open": ""}
+
+
 def test_rounds_of_new_windows_are_charged_until_the_cap(tmp_path):
     folder = run_study(make_config(tmp_path, query={"rounds": 4}, agreement={"cap": 1.2}, seeds=[0]))
     answers, refusals, cost = (values(folder, name) for name in ("answers", "refusals", "epsilon_spent_max"))
@@ -298,8 +337,8 @@ def test_rounds_of_new_windows_are_charged_until_the_cap(tmp_path):
         assert [cost[strategy, 0, n] for n in (1, 2, 3, 4)] == [0.5, 1.0, 1.0, 1.0]
     assert {key for key in values(folder, "mae") if key[2] > 2} == set()  # nobody answered: nothing to score
     assert spent(folder / "ledger") == 3 * HOMES * 1_000_000
-    summary = json.loads((folder / "summary.json").read_text())
-    assert [(entry["code"], entry["count"]) for entry in summary["refusals"]] == [("budget", 2 * 3 * HOMES)]
+    found = summary(folder)
+    assert [(entry["code"], entry["count"]) for entry in found["refusals"]] == [("budget", 2 * 3 * HOMES)]
 
 
 def test_rounds_of_the_same_window_cost_once_and_say_the_same(tmp_path):

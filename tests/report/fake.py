@@ -164,6 +164,7 @@ def write_run(
                 "seen_by": ENVELOPES[trust][1],
                 "epsilon_vs_querier": "inf" if trust == "open" else max(epsilons) * rounds,
                 "epsilon_vs_operator": "inf" if trust in ("curator", "open") else max(epsilons) * rounds,
+                "epsilon_granted": "" if trust == "open" else "0.5 to 1",
                 "unit": "household",
                 "relation": "replace-one",
                 "stamp": "seeded noise: not private",
@@ -171,6 +172,7 @@ def write_run(
             for trust in dict.fromkeys(strategies.values())
         ],
         "spent": spent,
+        "spent_most": {"epsilon_spent": max(epsilons) * rounds, "cap": CAP},
         "refusals": [
             {"reason": "the cap leaves too little for this query", "code": "cap", "count": 27},
             {"reason": "agreement expired", "code": "expired", "count": 18},

@@ -83,7 +83,10 @@ def test_privacy_stands_before_results_and_beside_them(full: Path) -> None:
     text = full.read_text()
     assert text.index('id="privacy"') < text.index("Who sees what") < text.index('id="results"')
     assert "Seeded noise: not private" in text
-    assert "ε per household" in text
+    assert "ε asked per household" in text
+    assert "ε asked: against the querier" in text
+    assert "ε granted, least to most" in text
+    assert ">0.5 to 1</td>" in text
     assert "prefers-color-scheme: dark" in text
     assert "zone-explanations-20260115-093000/config.resolved.toml" in text
 
@@ -186,7 +189,8 @@ def test_the_summary_is_computed(tmp_path: Path) -> None:
     assert "there is no clear order: the mean absolute error of the second is 1 times that of the first" in texts
     assert "3 strategies on 50 households, ε = 0.5 and 1 per round, 3 seeds, 2 rounds, in 3 min 24 s." in texts
     assert "4 % of the requests were refused." in texts
-    assert "spent ε = 2 of the 6.73 that its agreement allows." in texts
+    assert "has spent ε = 2 of the 6.73 that its agreement allows per cell, by what the ledger holds" in texts
+    assert "; at most ε = 2 by this run." in texts
 
 
 def test_report_shows_its_table(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +253,47 @@ def test_importing_report_is_light() -> None:
 
 
 def test_a_budget_above_its_cap_is_called_out(run_folder: Path) -> None:
-    edit(run_folder, agreement={"cap": 1.5})
-    assert "ε = 2 of the 1.50 that its agreement allows: more than allowed, which must not happen." in " ".join(
+    edit(run_folder, spent_most={"epsilon_spent": 2.0, "cap": 1.5})
+    assert "ε = 2 of the 1.50 that its agreement allows per cell, by what the ledger holds: more than allowed, which must " \
+        "not happen;" in " ".join(in_short(RunData.read(run_folder)))
+
+
+def test_what_the_ledger_holds_is_told_from_what_this_run_spent(run_folder: Path) -> None:
+    """The homes had spent 3 before, and this run's questions added nothing."""
+    metrics = (run_folder / "metrics.csv").read_text()
+    (run_folder / "metrics.csv").write_text(re.sub(r",epsilon_spent_max,[0-9.]+", ",epsilon_spent_max,0.0", metrics))
+    rows = [{"household": f"h{i}", "cell": "", "trust": "", "epsilon_spent": 3.0, "cap": 3.0} for i in range(4)]
+    edit(run_folder, noise="secure", spent=rows, spent_most={"epsilon_spent": 3.0, "cap": 3.0})
+    data = RunData.read(run_folder)
+    assert "has spent ε = 3 of the 3 that its agreement allows, by what the ledger holds; at most ε = 0 by this run." in \
+        " ".join(in_short(data))
+    [plate] = [plate for plate in gallery(data) if plate.name == "spent"]
+    assert plate.caption == "4 budgets (homes, all cells together), by what the ledger holds. None is above its cap."
+    edit(run_folder, spent=[], spent_most=None)  # too many homes to be looked up, or an older run
+    assert "Each home spent at most ε = 0 by this run; what it had spent before is in the ledger." in " ".join(
         in_short(RunData.read(run_folder))
     )
+
+
+def test_when_all_homes_refuse_the_page_says_so(run_folder: Path) -> None:
+    lines = (run_folder / "metrics.csv").read_text().splitlines()
+    keep = [line for line in lines if line.split(",")[-2] in ("metric", "refusals", "epsilon_spent_max")]
+    keep += [re.sub(r",answers,.*", ",answers,0.0", line) for line in lines if ",answers," in line]
+    (run_folder / "metrics.csv").write_text("\n".join(keep) + "\n")
+    text = text_page(run_folder)
+    assert "No home answered, so the errors are unknown" in text
+    assert "No ranking: no home answered." in text
+    assert "oracle = false" not in text
+
+
+def test_what_granting_less_cuts_is_told_from_the_noise(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "r", strategies={SECURE: "sum"}, seeds=(0,), rounds=1)
+    assert "granted less" not in " ".join(in_short(RunData.read(folder)))
+    metrics = folder / "metrics.csv"
+    lines = metrics.read_text().splitlines()
+    less = [re.sub(r",mae,.*", ",mae_less,12.5", line) for line in lines if ",mae," in line]
+    metrics.write_text("\n".join([*lines, *less]) + "\n")
+    texts = " ".join(in_short(RunData.read(folder)))
+    assert "Clipping to 50 kWh², and to less where a home granted less than was asked, cut 12 % of the answers" in texts
+    assert "puts the sums off by 12.5 kWh² on average" in texts
+    assert "MAE, by granting less (kWh²)" in text_page(folder)
