@@ -16,7 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from fedenergy import ids
-from fedenergy.config_tables import Engine, Ledger, NegotiationSpec, PopulationSpec, Privacy, Spec, StrategySpec
+from fedenergy.config_tables import (
+    AGREEMENTS,
+    AgreementSpec,
+    Engine,
+    Ledger,
+    NegotiationSpec,
+    PopulationSpec,
+    Privacy,
+    Spec,
+    StrategySpec,
+)
 from fedenergy.errors import (
     KIND,
     ConfigError,
@@ -92,8 +102,7 @@ class Config:
     @property
     def agreement_spec(self) -> Spec:
         """The terms of the households' agreements, to be built; with `folder`, where their signed files lie."""
-        use = "agreement_files:AgreementFolder" if "folder" in self.agreement else "agreement:AgreementTerms"
-        return Spec(f"fedenergy.box.{use}", self.agreement, table="agreement")
+        return AgreementSpec(f"fedenergy.box.{AGREEMENTS['folder' in self.agreement]}", self.agreement, table="agreement")
 
     def check(self) -> Config:
         """Resolve everything that is named and check all arguments, every variation's too. Returns self."""

@@ -19,11 +19,13 @@ from fedenergy.errors import (
     did_you_mean,
     freeze,
     look_up,
+    parameters,
     thaw,
     toml_text,
 )
 from fedenergy.privacy.trust import TRUST_MODES
 
+AGREEMENTS = ("agreement:AgreementTerms", "agreement_files:AgreementFolder")
 MAX_TALK = 64  # rounds of one negotiation
 
 
@@ -81,6 +83,21 @@ class Spec:
     def written(self) -> dict[str, Any]:
         """Its table as TOML has it."""
         return {"use": self.use, **thaw(self.args)}
+
+
+@dataclass(frozen=True)
+class AgreementSpec(Spec):
+    """The [agreement] table: terms, or with `folder` where signed agreements lie. A key of neither is told what
+    both take."""
+
+    def check(self) -> Spec:
+        takes = {name: list(parameters(look_up(f"fedenergy.box.{name}", self.table))[0]) for name in AGREEMENTS}
+        known = [key for keys in takes.values() for key in keys]
+        for key in self.args:
+            if key not in known:
+                told = ", or ".join(f"{name.split(':')[1]} takes: {', '.join(keys)}" for name, keys in takes.items())
+                raise ConfigError(f'[{self.table}] has no argument "{key}" ({told}).{did_you_mean(key, known)}')
+        return super().check()
 
 
 @dataclass(frozen=True)

@@ -276,6 +276,8 @@ def check_arguments(target: Any, args: Mapping[str, Any], table: str) -> None:
 def wrong_kind(value: Any, hint: Any) -> tuple[str, str] | None:
     """(what the value is, what the annotation wants) where they differ; None where they agree or nothing is known."""
     kinds = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    if listed := [kind for kind in kinds if typing.get_origin(kind) in (list, tuple)]:
+        return _no_list(value, listed, [kind for kind in kinds if kind not in listed])
     if not all(any(kind is one for one in KIND) for kind in kinds):
         return None
     if type(value) in kinds or (type(value) is int and float in kinds) or isinstance(value, datetime.date):
@@ -286,6 +288,17 @@ def wrong_kind(value: Any, hint: Any) -> tuple[str, str] | None:
         quoted = False
     wanted = " or ".join(KIND[kind] for kind in kinds) + (": drop the quotes" if quoted else "")
     return KIND.get(type(value), "a table" if isinstance(value, Mapping) else "a list"), wanted
+
+
+def _no_list(value: Any, listed: list[Any], others: list[Any]) -> tuple[str, str] | None:
+    """wrong_kind for lists: a single number, or text where numbers belong, in place of one. Nothing else is judged."""
+    numbers = all(item in (int, float, ...) for kind in listed for item in typing.get_args(kind))
+    text = isinstance(value, str)
+    if not (numbers if text else isinstance(value, int | float)) or any(kind not in (str, type(None)) for kind in others) \
+            or type(value) in others:
+        return None
+    wanted = "a list of numbers" if text else f"a list: write [{toml_text(value)}]"
+    return KIND[type(value)], " or ".join([*(KIND[kind] for kind in others), wanted])
 
 
 def call(target: Any, args: Mapping[str, Any], table: str) -> Any:

@@ -28,7 +28,7 @@ from fedenergy.federation.campaign import Entry, Part, declared
 from fedenergy.federation.freeze import freeze
 from fedenergy.federation.negotiation_rounds import Negotiation
 from fedenergy.federation.plan_shards import sharded
-from fedenergy.federation.training import check_training
+from fedenergy.federation.training import check_training, trains
 from fedenergy.households.population import Population
 from fedenergy.households.zones import Zone
 from fedenergy.privacy.gaussian import GAUSSIAN, rho_micro
@@ -101,6 +101,7 @@ def plan_from_config(config: Config, folder: Path, ledger: Path, fresh: int = 0)
         policy = own.policy.identity() | ({"negotiation": own.negotiation.identity()} if own.negotiation else {})
         parts += _parts(keys, worlds, number, open_number, query, policy, own.seeds, entries,
                         own.engine.max_failures, talk)
+    _check_delta(parts)
     parts = sharded(parts) if config.engine.nodes == "shards" else parts
     return Plan(config.run_name, config.title or config.name, config.to_toml(), tuple(worlds), tuple(parts),
                 config.seeds, config.oracle, config.privacy.noise, config.engine, folder, config.population.cloud)
@@ -152,6 +153,7 @@ def plan_from_objects(population: Population, task: Any, query: Query, strategie
     if talk is not None:  # other talks end in other offers: another cell
         known |= {"negotiation": {**policy_identity(operator), "rounds": negotiation_rounds}}
     parts = _parts({}, worlds, number, open_number, query, known, tuple(seeds), entries, 0.0, talk)
+    _check_delta(parts)
     engine = engine or Engine()
     parts = sharded(parts) if engine.nodes == "shards" else parts
     return Plan(name, name, "", tuple(worlds), tuple(parts), tuple(seeds), oracle, noise, engine, folder)
@@ -351,6 +353,20 @@ def _check_gaussian(label: str, world: World, query: Query) -> None:
         rho_micro(query.epsilon_micro, query.delta)
     except ValueError as error:
         raise ConfigError(f"[query] {error}") from error
+
+
+def _check_delta(parts: Sequence[Part]) -> None:
+    """A delta that no part of the study uses is a mistake: a reader would take the answers for (epsilon, delta)."""
+    told = [part for part in parts if part.query.delta > 0]
+    for part in told:
+        if trains(part.query.kind) or any(declared(entry.build(), entry.trust, part.query.kind)[1] == GAUSSIAN
+                                          for entry in part.entries):
+            return
+    if told:
+        names = ", ".join(entry.label for entry in told[0].entries)
+        raise ConfigError(f"[query] delta = {told[0].query.delta:g} is of Gaussian noise, and no strategy of the study adds "
+                          f"any ({names}): leave it out, or add one that does, such as "
+                          "strategies.zonal_gaussian:ZonalGaussian")
 
 
 def _admit(world: World, query: Query) -> None:

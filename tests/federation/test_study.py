@@ -328,6 +328,14 @@ def test_what_granting_less_cuts_is_told_from_the_noise(tmp_path):
     assert granted == {"local": "100", "sum": "100", "curator": "100", "open": ""}
 
 
+def test_a_delta_that_no_strategy_uses_is_refused_before_anything_runs(tmp_path):
+    delta = {"query": {"delta": 1e-5}, "agreement": {"delta": 1e-4}, "seeds": [0]}
+    with pytest.raises(ConfigError, match=r"\[query\] delta = 1e-05 is of Gaussian.*\(ZonalSum, SecureSum\): leave it"):
+        run_study(make_config(tmp_path, [ZONAL, SECURE_SUM], **delta))
+    assert not list(tmp_path.iterdir())
+    run_study(make_config(tmp_path, [ZONAL, "strategies.zonal_gaussian:ZonalGaussian"], **delta))
+
+
 def test_rounds_of_new_windows_are_charged_until_the_cap(tmp_path):
     folder = run_study(make_config(tmp_path, query={"rounds": 4}, agreement={"cap": 1.2}, seeds=[0]))
     answers, refusals, cost = (values(folder, name) for name in ("answers", "refusals", "epsilon_spent_max"))
