@@ -339,7 +339,9 @@ def _expected(plan: Plan, states: Sequence[State]) -> list[dict[str, Any]]:
             n = int(answers[zone["strategy"], zone["round"]])
             if trust == OPEN or mechanism != "laplace" or kind != "sum" or n == 0:
                 continue
-            full = part.query.epsilon * n / len(part.world.population)
+            full, asked = part.query.epsilon * n / len(part.world.population), part.query.epsilon_micro
+            if trust != LOCAL and state.granted.get(zone["cell"], (asked,))[0] < asked:
+                continue  # homes that grant less than was asked are clipped to less under the one noise
             if trust == LOCAL and (zone["round"] > 1 or not abs(spent[zone["strategy"], 1] - full) < 1e-9 * full):
                 continue  # homes that grant less than was asked add more noise than the closed form says
             noises = n if trust == LOCAL else 1

@@ -35,14 +35,14 @@ def score(released: np.ndarray, truth: Mapping[str, np.ndarray], answered: Seque
     """Scores of a released zone vector (d,), and the three vectors for figures.
 
     truth     household -> (2, d): clipped and unclipped summary of every home
-    answered  the homes in the answer: mae, rmse, ... compare with the sum of *their clipped* summaries (noise alone);
+    answered  the homes in the answer: mae, rmse, ... compare with the sum of *their clipped* summaries (noise, and what
+              `less` cuts);
               mae_total, ... with the unclipped sum over *all* homes (noise, clipping and refusals)
     clip      C, for the share of homes whose summary was clipped; norm: 1 (l1) or 2 (Gaussian noise)
-    less      homes that were clipped to less than C: mae, ... compare with what they put in, and mae_less says how far
-              that alone puts the sum off
+    less      homes that were clipped to less than C, as they granted less: mae_less says how far that alone puts the sum off
     """
     released = np.asarray(released, dtype=np.float64)
-    clipped = exact_sum([less[name].values if name in less else truth[name][0] for name in answered], released.size)
+    clipped = exact_sum([truth[name][0] for name in answered], released.size)
     total = exact_sum([values[1] for values in truth.values()], released.size)
     found = {name: function(released, clipped) for name, function in SCORES.items()}
     found |= {f"{name}_total": function(released, total) for name, function in SCORES.items()}
@@ -50,5 +50,6 @@ def score(released: np.ndarray, truth: Mapping[str, np.ndarray], answered: Seque
             for name, values in truth.items()]
     found["clipped_share"] = float(np.mean(over)) if over else float("nan")
     if less:
-        found["mae_less"] = metrics.mae(clipped, exact_sum([truth[name][0] for name in answered], released.size))
+        put_in = exact_sum([less[name].values if name in less else truth[name][0] for name in answered], released.size)
+        found["mae_less"] = metrics.mae(put_in, clipped)
     return found, {"true_clipped": clipped.tolist(), "true_total": total.tolist(), "released": released.tolist()}

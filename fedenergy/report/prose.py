@@ -173,8 +173,8 @@ def _clipping(data: RunData) -> list[str]:
     if len(less):
         texts.append(
             "Under one noise, scaled to the ε asked, a home that grants less is clipped to as much less. That alone puts "
-            f"the sums off by {number(less.mean())} {unit}".rstrip() + " on average: told apart from the noise, it is in "
-            f"the columns “total” and “{heading('mae_less')}”, and comparisons of the mean absolute error leave it out."
+            f"the sums off by {number(less.mean())} {unit}".rstrip() + " on average: the mean absolute error holds it "
+            f"beside the noise, the column “{heading('mae_less')}” tells it apart, and no closed form is compared."
         )
     return texts
 

@@ -313,17 +313,17 @@ def test_secure_noise_budgets_are_read_over_all_cells_and_all_runs(tmp_path):
 
 
 def test_what_granting_less_cuts_is_told_from_the_noise(tmp_path):
-    """Ten times less granted: a tenth of the bound, 5 of 50. Noise of b = 2 C / 1000 = .1 is all that is in the MAE."""
+    """Ten times less granted: a tenth of the bound, 5 of 50. Noise of b = 2 C / 1000 = .1 is the rest of the MAE."""
     folder = run_study(make_config(tmp_path, [SECURE_SUM, CENTRAL, ZONAL], seeds=[0], query={"epsilon": 1000},
                                    policy={"use": "fedenergy:Fixed", "epsilon": 100}, agreement={"cap": 2000}))
     noise, less, total = (values(folder, name) for name in ("mae", "mae_less", "mae_total"))
     assert set(less) == {("SecureSum", 0, 1), ("CentralLaplace", 0, 1)}  # with noise of its own a home adds more of that
     assert less["SecureSum", 0, 1] == less["CentralLaplace", 0, 1] > 5
     for key in less:
-        assert 0.01 < noise[key] < 0.5
-        assert total[key] > less[key] - noise[key]
+        assert abs(noise[key] - less[key]) < 0.5
+        assert total[key] > less[key] - 0.5
     found = summary(folder)
-    assert {row["mae"] for row in found["expected"]} == {0.1}
+    assert found["expected"] == []
     granted = {row["trust"]: row["epsilon_granted"] for row in found["who_sees_what"] if row["envelope"] != "Acceptance"}
     assert granted == {"local": "100", "sum": "100", "curator": "100", "open": ""}
 
