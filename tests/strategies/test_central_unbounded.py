@@ -24,7 +24,7 @@ def opened(mechanism: str) -> np.ndarray:
     zones = SimpleNamespace(put_once=lambda query_id, names, make, trust: np.frombuffer(make(), "<i8"))
     offers = SimpleNamespace(willing=lambda query, batch: Willing(list(batch)))
     exchange = SimpleNamespace(grid=None, ask=lambda query, batch: Asked(envelopes, 0, 0), zones=zones, seed=0,
-                               offers=offers, world=SimpleNamespace(noise="simulation", policy=None))
+                               offers=offers, world=SimpleNamespace(noise="simulation", policy=None), max_failures=0.0)
     query = SimpleNamespace(id="q", clip=CLIP, epsilon_micro=1_000_000, mechanism=mechanism, delta=0.0)
     return TrustGrid(exchange, CURATOR, seal=None)._open_deposits(query, [])
 
