@@ -297,11 +297,14 @@ def answer_many(boxes: Sequence[Box], queries: Sequence[SealedQuery], summarise:
         raise ValueError("a protocol-mode sum is answered with the board of its session, and nothing else is")
     ledger = open_ledger(boxes[0].world.ledger)
     answers: list[Answer | None] = [None] * len(boxes)
-    stored = ledger.lookup([(box.id, query.id) for box, query in zip(boxes, queries, strict=True)])
+    broken: dict[str, str] = {}
+    stored = ledger.lookup([(box.id, query.id) for box, query in zip(boxes, queries, strict=True)], broken)
     fresh = []
     for at, (box, query) in enumerate(zip(boxes, queries, strict=True)):
         row = stored.get((box.id, query.id))
-        if row is not None and query.trust in (LOCAL, SUM):
+        if box.id in broken:
+            answers[at] = Answer(box.id, None, BROKEN, broken[box.id])
+        elif row is not None and query.trust in (LOCAL, SUM):
             answers[at] = _stored_answer(box, query, row)
         else:
             fresh.append(at)

@@ -125,19 +125,23 @@ class Ledger:
                 land()
         return outcomes
 
-    def lookup(self, keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], StoredRow]:
+    def lookup(self, keys: Iterable[tuple[str, str]],
+               broken: dict[str, str] | None = None) -> dict[tuple[str, str], StoredRow]:
         """(household, query id) -> stored row, for the answers that exist: asked before any model is fitted.
 
         Charges nothing. Compare content_digest before use: a row of another query is a conflict, which settle reports.
-        Homes of a broken file have no entry; settle says why.
+        broken  where given, homes whose file cannot be read are put into it with the reason; else LedgerBroken or
+                LedgerUnavailable: an answer that cannot be read is not one that was never given
         """
         found: dict[tuple[str, str], StoredRow] = {}
         with self._locked():
             for number, group in self._warmed(keys).items():
                 try:
                     found.update(self._file(number).lookup(group))
-                except (LedgerBroken, LedgerUnavailable):
-                    continue
+                except (LedgerBroken, LedgerUnavailable) as error:
+                    if broken is None:
+                        raise
+                    broken.update((household, str(error)) for household, _ in group)
         return found
 
     def paid(self, query_id: str) -> dict[str, int]:

@@ -29,7 +29,7 @@ from fedenergy.box.world import World
 from fedenergy.box.zone_store import ZoneStore
 from fedenergy.errors import RunFailed, naming
 from fedenergy.federation import records
-from fedenergy.federation.failures import INSIDE, first_error, killers_of
+from fedenergy.federation.failures import INSIDE, first_error, killers_of, sizes_of
 from fedenergy.federation.flower_adapter import frozen_gc, quiet_flower
 from fedenergy.federation.freeze import dump_arrays, freeze, load_arrays, thaw
 from fedenergy.federation.local_grid import collector_paused
@@ -95,6 +95,7 @@ class State:
     published: dict[str, list[dict]] = field(default_factory=dict)
     queries: dict[str, dict[str, list[int]]] = field(default_factory=dict)
     granted: dict[str, list[int]] = field(default_factory=dict)  # cell -> least and most micro-epsilon of one answer
+    quarantined: list[int] = field(default_factory=list)         # nodes that a grid does not ask any more
 
 
 class Spending:
@@ -180,6 +181,9 @@ class Campaign:
         self.state = load_state(checkpoint) or State()
         self.spending = Spending(ledger, part.world.population.ids, self.state.queries)
         self.state.granted = self.spending.granted
+        self._noted: dict[str, int] = {}
+        if (gone := getattr(grid, "quarantined", None)) is not None:
+            gone |= set(self.state.quarantined)
         self.strategies = {entry.label: entry.build() for entry in part.entries}
         for label, frozen in self.state.strategies.items():
             thaw(frozen, self.strategies[label])
@@ -193,6 +197,7 @@ class Campaign:
         for index in range(self.state.round, part.query.rounds):
             crossings = Crossings()
             exchange = self._exchange(part.world, part.number, part.seed, crossings, self._negotiation())
+            self._noted = sizes_of(self._inside)
             truth = None if training else self._truth(index, windows[index], crossings)
             for entry in part.entries:
                 if training:
@@ -205,6 +210,7 @@ class Campaign:
             self.state.round = index + 1
             self.state.strategies = {label: freeze(strategy) for label, strategy in self.strategies.items()}
             merge(self.state.crossings, crossings)
+            self.state.quarantined = sorted(getattr(self.grid, "quarantined", ()))
             save_state(self.checkpoint, self.state)
         return self.state
 
@@ -284,14 +290,18 @@ class Campaign:
     def check_failures(self, grid: TrustGrid | ShardGrid, entry: Entry, index: int) -> None:
         """RunFailed where more homes failed than the study allows."""
         part = self.part
-        if grid.too_many(grid.failed - len(grid.vanished)):
-            raise RunFailed(f"{grid.failed} of {grid.asked} homes failed in round {index + 1} of {entry.label} "
+        if grid.too_many(grid.lost):
+            raise RunFailed(f"{grid.lost} of {grid.asked} homes failed in round {index + 1} of {entry.label} "
                             f"({part.name}), more than [engine] max_failures = {part.max_failures:g} allows"
                             + self._first_failure())
 
+    @property
+    def _inside(self) -> Path:
+        return self.checkpoint.parent.parent / INSIDE
+
     def _first_failure(self) -> str:
         """What is known of it: a home that raised by its own note, a home that kills its workers by its quarantine."""
-        told = first_error(self.checkpoint.parent.parent / INSIDE)
+        told = first_error(self._inside, self._noted)
         killers = killers_of(self.grid, self.part.world.population.ids)
         found = [f"the first error: {told}"] * bool(told) + [killers] * bool(killers)
         return f"; {'; '.join(found)}" if found else ""

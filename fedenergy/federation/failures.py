@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from flwr.serverapp import Grid
@@ -16,10 +18,15 @@ INSIDE = "inside"       # folder of a run where its processes note what never le
 NAMED = 10              # homes that a message names
 
 
-def first_error(inside: Path) -> str:
-    """The first home that raised, as the inside view of this machine has it; "" where it has none."""
+def sizes_of(inside: Path) -> dict[str, int]:
+    """How much each file of the inside view holds: what is noted later begins there."""
+    return {path.name: path.stat().st_size for path in inside.glob("*.jsonl")}
+
+
+def first_error(inside: Path, since: Mapping[str, int] = MappingProxyType({})) -> str:
+    """The first home that raised after `since`, as the inside view of this machine has it; "" where it has none."""
     for path in sorted(inside.glob("*.jsonl"), key=lambda path: path.stat().st_mtime):
-        for one in noted_inside(path):
+        for one in noted_inside(path, since.get(path.name, 0)):
             if one.get("code") == "error":
                 return f"household {one['household']}, {one['reason']}, in phase {one['phase']}"
     return ""
@@ -41,9 +48,10 @@ def note_inside(inside: Path, entries: Iterable[Mapping[str, Any]]) -> None:
         file.write(data)
 
 
-def noted_inside(path: Path) -> Iterator[dict[str, Any]]:
-    """The entries of one file of the inside view; a last line that was torn by a kill or a full disk is none."""
-    lines = path.read_bytes().splitlines()
+def noted_inside(path: Path, since: int = 0) -> Iterator[dict[str, Any]]:
+    """The entries of one file of the inside view, from that byte on; a last line that was torn by a kill or a full disk is
+    none."""
+    lines = path.read_bytes()[since:].splitlines()
     for at, line in enumerate(lines, start=1):
         try:
             yield json.loads(line)
@@ -55,7 +63,7 @@ def noted_inside(path: Path) -> Iterator[dict[str, Any]]:
 def too_many(failed: int, asked: int, max_failures: float) -> bool:
     """Whether more homes failed than a study allows. Then it stops, and nothing may be opened or fixed for good over the
     homes that are left: a resumed run would find that."""
-    return failed > max_failures * max(1, asked)
+    return failed > Fraction(str(float(max_failures))) * max(1, asked)       # as it was written: .29 of 100 are 29
 
 
 def killers_of(grid: Grid, ids: Sequence[str]) -> str:

@@ -71,8 +71,8 @@ class Offers:
             row = zones.put_once(key, list(named), lambda: _dump(found), query.trust)
             return found
         stored = json.loads(row.payload)
-        return {name: (*stored[name][:2], bytes.fromhex(stored[name][2])) if name in stored else REFUSED
-                for name in named}
+        return {name: stored.get(name, REFUSED) if stored.get(name) in (None, FAILED)
+                else (*stored[name][:2], bytes.fromhex(stored[name][2])) for name in named}
 
     def _talk(self, query: SealedQuery, named: dict[str, Message]) -> dict[str, rounds.Bound | str]:
         exchange, talk = self._exchange, self._negotiation
@@ -97,5 +97,5 @@ class Offers:
 
 
 def _dump(found: dict[str, rounds.Bound | str]) -> bytes:
-    return json.dumps({name: [one[0], one[1], one[2].hex()] for name, one in found.items()
-                       if not isinstance(one, str)}, sort_keys=True).encode()
+    return json.dumps({name: one if one == FAILED else [one[0], one[1], one[2].hex()] for name, one in found.items()
+                       if one != REFUSED}, sort_keys=True).encode()

@@ -189,6 +189,9 @@ class RayGrid(HomesGrid):
         self._session = ray_session(workers, address)
         self._ray = self._session.__enter__()
         try:
+            if address and workers > (cpus := int(self._ray.cluster_resources().get("CPU", 0))):
+                raise ValueError(f"engine.workers = {workers} on a cluster of {cpus} CPUs: each worker takes one, so they "
+                                 f"would be waited for without end; ask for at most {cpus}")
             self._factory = self._ray.put(factory)
             spread = {"scheduling_strategy": "SPREAD"} if address else {}
             self._actor = self._ray.remote(num_cpus=1, max_restarts=0, **spread)(Worker)

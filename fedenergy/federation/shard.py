@@ -46,7 +46,9 @@ class Shard:
                 answers = list(handler(messages, contexts))
                 if len(answers) == len(messages):
                     return answers
-            except (Exception, SystemExit):
+            except KeyboardInterrupt:
+                raise
+            except BaseException:
                 if len(messages) > 1:  # find the node at fault: everyone else's answer must not depend on it
                     return [self.run([message])[0] for message in messages]
         return [self._one(message, context) for message, context in zip(messages, contexts, strict=True)]
@@ -57,7 +59,9 @@ class Shard:
                               message.metadata.message_type, message.metadata.group_id)
         try:
             return self._client.app(own, context)
-        except (Exception, SystemExit) as error:  # a home that calls sys.exit is one failure, whatever plays it
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a home that calls sys.exit is one failure, whatever plays it
             self._client.failed(context, error, message.metadata.message_type)
             return flower.reply(message, flower.CLIENT_RAISED)
 

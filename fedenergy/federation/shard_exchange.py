@@ -19,7 +19,15 @@ from fedenergy.box.world import World
 from fedenergy.box.zone_store import ZoneStore
 from fedenergy.federation import flower_adapter as flower
 from fedenergy.federation import records, shard_nodes
-from fedenergy.federation.trust_grid import COHORT, Crossings, RoundGrid, zone_reply, zone_total
+from fedenergy.federation.trust_grid import (
+    COHORT,
+    Crossings,
+    RoundGrid,
+    cohort_of,
+    failed_beside,
+    zone_reply,
+    zone_total,
+)
 from fedenergy.privacy.secure_sum import Summer
 from fedenergy.privacy.trust import CURATOR, LOCAL, OPEN, SUM
 
@@ -189,17 +197,17 @@ class ShardGrid(RoundGrid):
             records.ARRAYS: ArrayRecord(arrays), records.METRICS: MetricRecord({"num-examples": len(names)}),
             records.ENVELOPE: ConfigRecord(fields)}))] if names else []
 
-    def _count(self, answered: tuple[str, ...], refused: int, failed: int) -> None:
-        self.answered, self.refused, self.failed = answered, refused, failed
-
     def _zone(self, query: SealedQuery, shards: list[int], first: Message) -> list[Message]:
-        row = self._exchange.zones.get(query.id)
+        zones = self._exchange.zones
+        stored = zones.get(query.id)
+        row = stored
         if row is None:
             open_it = self._open_sum if self._trust == SUM else self._open_deposits
             row = open_it(query, shards, first.content, first.metadata.group_id)
         if row is None:
             return []
-        self._count(tuple(row.households), self.asked - len(row.households) - self.failed, self.failed)
+        lost = self._kept_lost(zones, query, row, stored is None)
+        self._count(tuple(row.households), self.asked - len(row.households) - lost, lost)
         self._exchange.crossings.zones[self._trust] += 1
         _, content = zone_reply(query, row, self._exchange.world)
         return [flower.reply(first, content)]
@@ -210,9 +218,10 @@ class ShardGrid(RoundGrid):
         if fixed is None:
             takers, refused, failed = exchange.accepting(query, shards, content, group)
             if takers and not self.too_many(failed):
-                fixed = zones.put_once(COHORT + query.id, takers, lambda: b"cohort", SUM)
+                fixed = zones.put_once(COHORT + query.id, takers, lambda: cohort_of(failed), SUM)
         else:
-            takers, refused, failed = list(fixed.households), self.asked - len(fixed.households), 0
+            takers, failed = list(fixed.households), failed_beside(fixed)
+            refused = self.asked - len(takers) - failed
         self._count((), refused, failed)
         if not takers or self.too_many(failed):
             return None
@@ -223,7 +232,7 @@ class ShardGrid(RoundGrid):
         asked = exchange.ask(query, some, content, group, parties=len(takers), left_out=left_out)
         names = tuple(asked.households)
         if set(names) != set(takers):  # missing shares would leave the sum with too little noise
-            self._count((), asked.refused, failed + asked.failed)
+            self._count((), refused + asked.refused, failed + asked.failed)
             return None
         summer = Summer(query.id, {name: exchange.world.key("pad", name) for name in names})
 

@@ -35,7 +35,7 @@ from fedenergy.privacy.sum_protocol import SumProtocol, vanishing
 from fedenergy.privacy.trust import CURATOR, LOCAL, OPEN, SUM, Envelope
 
 UNBOUNDED = "central_unbounded"
-COHORT = "cohort-"
+COHORT, LOST = "cohort-", "failed-"     # beside a query's answer: who takes part; how many failed
 
 Seal = Callable[[Sequence[str]], SealedQuery]
 
@@ -128,15 +128,16 @@ class Exchange:
         for (name, message), reply in zip(named, replies, strict=True):
             yield name, message, self._read(query, name, reply)
 
-    def accepting(self, query: SealedQuery, messages: Sequence[Message]) -> tuple[list[Message], int, int]:
-        """First phase of a sum: the messages of the homes that will take part; refusals; failures."""
+    def accepting(self, query: SealedQuery, messages: Sequence[Message]) -> tuple[list[Message], int, list[str]]:
+        """First phase of a sum: the messages of the homes that will take part; refusals; the homes that failed."""
         replies = self.send(query, messages, 0, kind=f"query.{ACCEPT}")
         status = [records.status_of(reply.content) if reply.has_content() else "failed" for reply in replies]
         self.crossings.refused[query.trust] += status.count("refused")
         self.crossings.errors[query.trust] += status.count("failed")
         self.crossings.accepted[query.trust] += status.count("accepted")
         return ([message for message, word in zip(messages, status, strict=True) if word == "accepted"],
-                status.count("refused"), status.count("failed"))
+                status.count("refused"),
+                [name for name, word in zip(self.names(messages), status, strict=True) if word == "failed"])
 
     def names(self, messages: Sequence[Message]) -> list[str]:
         """Household ids that messages go to."""
@@ -220,6 +221,16 @@ class Exchange:
         return envelope
 
 
+def cohort_of(failed: int) -> bytes:
+    """What is stored with those who take part in a sum: how many failed when they were asked."""
+    return b"cohort %d" % failed
+
+
+def failed_beside(row: ZoneRow) -> int:
+    """The number in a row of `cohort_of`."""
+    return int([*row.payload.split(), b"0"][1])
+
+
 def zone_total(query: SealedQuery, world: World, seed: int, total: np.ndarray, homes: int) -> bytes:
     """The Curator's one noise on the sum (d,) of the Deposits of `homes` homes, grid integers: what is stored."""
     source = noise_from(world.noise, seed).source(records.ZONE, query.id)
@@ -247,13 +258,27 @@ class RoundGrid(Grid):
         self.answered: tuple[str, ...] = ()
         self.refused = self.failed = self.asked = 0
         self.asked_indices: list[int] = []
-        self.vanished: dict[str, str] = {}  # homes that the simulation makes drop out; among the failed
+        self.lost = 0                       # homes that failed of themselves
+        self.vanished: dict[str, str] = {}  # homes that the simulation makes drop out; the other part of the failed
         self.closed = ""                    # why a protocol-mode sum stayed closed
         self.query: SealedQuery | None = None
 
     def too_many(self, failed: int) -> bool:
         """failures.too_many of the homes that this grid asked."""
         return too_many(failed, self.asked, self._max_failures)
+
+    def _count(self, answered: tuple[str, ...], refused: int, lost: int) -> None:
+        """lost: homes that failed of themselves; those that the simulation makes vanish failed too."""
+        self.answered, self.lost, self.failed = answered, lost, lost + len(self.vanished)
+        self.refused = max(0, min(refused, self.asked - len(answered) - self.failed))
+
+    def _kept_lost(self, zones: ZoneStore, query: SealedQuery, row: ZoneRow, fresh: bool) -> int:
+        """How many homes had failed when an answer was opened: kept beside it, as whoever reads it later asks nobody."""
+        key = LOST + query.id
+        if fresh and self.lost:
+            zones.put_once(key, row.households, lambda: str(self.lost).encode(), row.trust)
+        kept = zones.get(key)
+        return self.lost if fresh else 0 if kept is None else int(kept.payload)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         raise NotImplementedError("a strategy's grid exchanges whole rounds: use send_and_receive")
@@ -292,6 +317,9 @@ class TrustGrid(RoundGrid):
         if self._trust in (SUM, CURATOR):
             return self._zone(query, batch)
         willing = self._exchange.offers.willing(query, batch)
+        if self.too_many(willing.failed):               # the others would be charged for offers that do not bind
+            self._count((), willing.refused, willing.failed)
+            return []
         asked = self._exchange.ask(query, willing.messages)
         self._count(tuple(asked.envelopes), willing.refused + asked.refused, willing.failed + asked.failed)
         if self._trust == LOCAL and asked.envelopes:
@@ -329,20 +357,18 @@ class TrustGrid(RoundGrid):
         self.asked_indices = [flower.node_index(node) for node in nodes]
         return self.query
 
-    def _count(self, answered: tuple[str, ...], refused: int, failed: int) -> None:
-        self.answered, self.refused, self.failed = answered, refused, failed
-
     def _zone(self, query: SealedQuery, batch: list[Message]) -> list[Message]:
         zones, trust = self._exchange.zones, self._trust
         if (protocol := SumProtocol.parse(query.mechanism)) is not None:
             self.vanished = vanishing(protocol, query.id, self._exchange.names(batch))
-            self.failed = len(self.vanished)
-        row = zones.get(query.id)
+        stored = zones.get(query.id)
+        row = stored
         if row is None:
             row = self._open_sum(query, batch) if trust == SUM else self._open_deposits(query, batch)
         if row is None:
             return []
-        self._count(tuple(row.households), len(batch) - len(row.households) - self.failed, self.failed)
+        lost = self._kept_lost(zones, query, row, stored is None)
+        self._count(tuple(row.households), len(batch) - len(row.households) - lost - len(self.vanished), lost)
         values, content = zone_reply(query, row, self._exchange.world)
         self._exchange.crossings.zones[trust] += 1
         self._exchange.publish(query, [values], [query.epsilon_micro] * len(row.households))
@@ -384,7 +410,7 @@ class TrustGrid(RoundGrid):
             self.closed = str(error)
             rounds.lost |= rounds.silent
         refused = len(batch) - len(set(names) | set(self.vanished)) - failed
-        self._count((), max(0, refused), failed + len(rounds.lost) + len(self.vanished))
+        self._count((), refused, failed + len(rounds.lost))
         return row
 
     def _cohort(self, query: SealedQuery, willing: Willing) -> tuple[list[Message], int, int]:
@@ -393,23 +419,26 @@ class TrustGrid(RoundGrid):
         zones, names = self._exchange.zones, self._exchange.names(batch)
         fixed = zones.get(COHORT + query.id)
         if fixed is None:
-            takers, refused, failed = self._exchange.accepting(query, batch)
-            refused, failed = refused + willing.refused, failed + willing.failed
+            takers, refused, broken = self._exchange.accepting(query, batch)
+            refused, failed = refused + willing.refused, len(set(broken) - set(self.vanished)) + willing.failed
             if takers and not self.too_many(failed):
-                fixed = zones.put_once(COHORT + query.id, self._exchange.names(takers), lambda: b"cohort", SUM)
+                fixed = zones.put_once(COHORT + query.id, self._exchange.names(takers), lambda: cohort_of(failed), SUM)
             return takers, refused, failed
-        inside = set(fixed.households)
+        inside, failed = set(fixed.households), failed_beside(fixed)
         takers = [message for name, message in zip(names, batch, strict=True) if name in inside]
         if len(takers) < len(inside):  # noise shares were drawn for all of them
             self.closed = f"{len(inside) - len(takers)} homes that accepted do not take part now"
             return [], len(batch) + willing.refused, willing.failed
-        return takers, len(batch) - len(takers) + willing.refused, willing.failed
+        return takers, len(batch) - len(takers) + willing.refused + willing.failed - failed, failed
 
     def _open_deposits(self, query: SealedQuery, batch: list[Message]):
         willing = self._exchange.offers.willing(query, batch)
+        if self.too_many(willing.failed):               # the others would be charged for offers that do not bind
+            self._count((), willing.refused, willing.failed)
+            return None
         asked = self._exchange.ask(query, willing.messages)
         self._count((), willing.refused + asked.refused, willing.failed + asked.failed)
-        if not asked.envelopes or self.too_many(self.failed):
+        if not asked.envelopes or self.too_many(self.lost):
             return None
         total = np.sum([envelope.values for envelope in asked.envelopes.values()], axis=0, dtype=np.int64)
         return self._exchange.zones.put_once(

@@ -8,19 +8,24 @@ import os
 import re
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from fedenergy import cli
 from fedenergy.box.box import open_ledger
-from fedenergy.box.ledger import LedgerUnavailable
+from fedenergy.box.ledger import Ledger, LedgerUnavailable
 from fedenergy.box.ledger_sqlite import SqliteStore
 from fedenergy.box.receipts import ReceiptLog
 from fedenergy.config import parse
 from fedenergy.errors import ConfigError, RunFailed
-from fedenergy.federation import campaign
-from fedenergy.federation.failures import note_inside, noted_inside
+from fedenergy.federation import campaign, trust_grid
+from fedenergy.federation import flower_adapter as flower
+from fedenergy.federation.failures import first_error, note_inside, noted_inside, sizes_of, too_many
+from fedenergy.federation.plan import plan_from_config
+from fedenergy.federation.shard import Shard
 from fedenergy.federation.study import resume_study, run_study
+from tests.federation.helpers import Planted
 from tests.federation.test_study import CENTRAL, SECURE_SUM, ZONAL, charges, results
 
 MASKED = {"use": SECURE_SUM, "mode": "protocol", "tau": 0.8}
@@ -73,9 +78,10 @@ def breaks_later(patch, fault: str, after: int = 0) -> None:
 @pytest.mark.parametrize(("nodes", "strategy"), [
     *(("homes", one) for one in (ZONAL, CENTRAL, SECURE_SUM, MASKED)),
     *(("shards", one) for one in (ZONAL, CENTRAL, SECURE_SUM))], ids=str)
-@pytest.mark.parametrize(("fault", "after"), [("receipts", 4), ("rows", 4), ("reads", 0)])
-def test_a_full_ledger_stops_the_run_and_resume_ends_in_the_same_bytes(nodes, strategy, fault, after, tmp_path):
-    engine = {"engine": {"workers": 0, "nodes": nodes}}
+@pytest.mark.parametrize(("fault", "after", "cap"), [
+    ("receipts", 4, 6.0), ("receipts", 4, 1.0), ("rows", 4, 6.0), ("reads", 0, 6.0)])   # 1.0: filled by the first round
+def test_a_full_ledger_stops_the_run_and_resume_ends_in_the_same_bytes(nodes, strategy, fault, after, cap, tmp_path):
+    engine = {"engine": {"workers": 0, "nodes": nodes}, "agreement": {"cap": cap}}
     whole = run_study(config(tmp_path / "whole", [strategy], **engine))
     open_ledger.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
@@ -88,6 +94,128 @@ def test_a_full_ledger_stops_the_run_and_resume_ends_in_the_same_bytes(nodes, st
     open_ledger.cache_clear()
     assert results(resume_study(folder)) == results(whole)
     assert charges(folder / "ledger") == charges(whole / "ledger")
+
+
+def fails(patch, kind: str, *homes: int, error: type[BaseException] = RuntimeError) -> None:
+    """Those homes raise at messages of that type."""
+    sound = Shard.run
+
+    def run(self, messages):
+        answers = []
+        for message in messages:
+            if message.metadata.message_type == kind and flower.node_index(message.metadata.dst_node_id) in homes:
+                self._client.failed(self._context(message.metadata.dst_node_id), error("no"), kind)
+                answers.append(flower.reply(message, flower.CLIENT_RAISED))
+            else:
+                answers += sound(self, [message])
+        return answers
+    patch.setattr(Shard, "run", run)
+
+
+def counts(folder: Path, number: int = 1) -> dict[str, float]:
+    """Answers, refusals and failures of a round of a study of one strategy."""
+    rows = [line.split(",") for line in (folder / "metrics.csv").read_text().splitlines()]
+    return {row[-2]: float(row[-1]) for row in rows
+            if row[-2] in ("answers", "refusals", "failures") and row[-3] == str(number)}
+
+
+@pytest.mark.parametrize(("strategy", "kind"), [
+    (CENTRAL, "train"), (SECURE_SUM, "query.accept"), (MASKED, "query.accept"), (MASKED, "query.keys"), (MASKED, "train")])
+def test_failures_are_counted_alike_by_who_opens_an_answer_and_who_reads_it(strategy, kind, tmp_path):
+    """The run was killed after all answers were stored and before a checkpoint: nobody is asked again."""
+    with pytest.MonkeyPatch.context() as patch:
+        fails(patch, kind, 3)
+        folder = run_study(config(tmp_path, [strategy], engine={"workers": 0, "max_failures": 0.1},
+                                  query={"epsilon": 1.0, "rounds": 1}))
+    assert counts(folder) == {"answers": 9, "refusals": 0, "failures": 1}
+    before = results(folder)
+    for path in folder.glob("checkpoints/*.json"):
+        path.unlink()
+    open_ledger.cache_clear()
+    assert results(resume_study(folder)) == before
+
+
+def test_who_fails_is_not_hidden_by_those_that_the_simulation_makes_vanish(tmp_path):
+    """Two of ten vanish; two others fail when they are asked to take part, which max_failures = 0 does not allow."""
+    strategy = MASKED | {"drop_out": 0.2, "tau": 0.4}
+    ids = [f"h{k}" for k in range(10)]
+    gone: list[dict] = []
+    with pytest.MonkeyPatch.context() as patch:
+        inner = trust_grid.vanishing
+        patch.setattr(trust_grid, "vanishing", lambda *a: gone.append(inner(*a)) or gone[-1])
+        run_study(config(tmp_path / "sound", [strategy], query={"epsilon": 1.0, "rounds": 1}))
+    vanished = {ids.index(name) for name in gone[0]}
+    assert vanished
+    others = sorted(set(range(10)) - vanished)[:2]
+    with pytest.MonkeyPatch.context() as patch:
+        fails(patch, "query.accept", *others)
+        with pytest.raises(RunFailed, match="2 of 10 homes failed in round 1 of SecureSum"):
+            run_study(config(tmp_path / "fails", [strategy], query={"epsilon": 1.0, "rounds": 1}))
+    with pytest.MonkeyPatch.context() as patch:        # one that vanishes anyway is one failure
+        fails(patch, "query.accept", *vanished)
+        folder = run_study(config(tmp_path / "both", [strategy], query={"epsilon": 1.0, "rounds": 1}))
+    found = counts(folder)
+    assert found["failures"] == len(vanished)
+    assert found["refusals"] == 0
+
+
+def test_too_many_failed_offers_charge_nobody(tmp_path):
+    """Offers that were made without six homes do not bind: a resumed run makes others."""
+    bargain = {"negotiation": {"use": "fedenergy:Procurement", "rule": "ghosh_roth", "money": 5.0, "rounds": 4},
+               "policy": {"use": "fedenergy:Auction"}, "query": {"epsilon": 1.0, "rounds": 1}}
+    whole = run_study(config(tmp_path / "whole", [CENTRAL], **bargain))
+    with pytest.MonkeyPatch.context() as patch:
+        fails(patch, "query.negotiate", 1, 2, 3, 4)
+        with pytest.raises(RunFailed, match="4 of 10 homes failed"):
+            run_study(config(tmp_path / "some", [CENTRAL], **bargain))
+    folder = the_only_run(tmp_path / "some")
+    assert charges(folder / "ledger") == {}
+    open_ledger.cache_clear()
+    assert results(resume_study(folder)) == results(whole)
+
+
+def test_a_share_of_failures_is_taken_as_it_is_written():
+    assert not too_many(29, 100, 0.29)              # .29 * 100 is 28.999999999999996
+    assert too_many(30, 100, 0.29)
+    assert not too_many(1, 3, 1)
+    assert too_many(1, 3, 0.0)
+
+
+def test_the_first_error_is_that_of_this_round(tmp_path):
+    note = {"code": "error", "reason": "RuntimeError", "phase": "train"}
+    note_inside(tmp_path, [note | {"household": "h3"}])
+    since = sizes_of(tmp_path)
+    assert first_error(tmp_path, since) == ""
+    note_inside(tmp_path, [note | {"household": "h7"}])
+    assert first_error(tmp_path, since).startswith("household h7")
+    assert first_error(tmp_path).startswith("household h3")
+
+
+def test_whatever_a_home_raises_is_its_own_failure(tmp_path, monkeypatch):
+    class Odd(BaseException):
+        pass
+
+    def load(self, index):
+        if index == 3:
+            raise Odd("2.71 kWh")
+        return sound(self, index)
+    sound = Planted.load
+    monkeypatch.setattr(Planted, "load", load)
+    with pytest.raises(RunFailed, match=r"1 of 10 homes failed.*household h3, Odd") as told:
+        run_study(config(tmp_path))
+    assert "2.71" not in str(told.value)
+
+
+def test_who_was_quarantined_stays_so_when_a_run_goes_on(tmp_path):
+    folder = run_study(config(tmp_path))
+    (path,) = folder.glob("checkpoints/*.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"quarantined": [3]}))
+    grid = SimpleNamespace(quarantined=set())
+    again = parse(tomllib.loads((folder / "config.resolved.toml").read_text()))
+    plan = plan_from_config(again, folder, folder / "ledger", 0)
+    with Ledger(folder / "ledger") as ledger:
+        campaign.Campaign(plan.parts[0], grid, None, path, None, None, ledger, {})
+    assert grid.quarantined == {3}
 
 
 @pytest.mark.parametrize("strategy", [ZONAL, CENTRAL])
