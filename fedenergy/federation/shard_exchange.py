@@ -199,14 +199,14 @@ class ShardGrid(RoundGrid):
 
     def _zone(self, query: SealedQuery, shards: list[int], first: Message) -> list[Message]:
         zones = self._exchange.zones
-        stored = zones.get(query.id)
-        row = stored
-        if row is None:
+        row = zones.get(query.id)
+        fresh = row is None
+        if fresh:
             open_it = self._open_sum if self._trust == SUM else self._open_deposits
             row = open_it(query, shards, first.content, first.metadata.group_id)
         if row is None:
             return []
-        lost = self._kept_lost(zones, query, row, stored is None)
+        lost = self._kept_lost(zones, query, row, fresh)
         self._count(tuple(row.households), self.asked - len(row.households) - lost, lost)
         self._exchange.crossings.zones[self._trust] += 1
         _, content = zone_reply(query, row, self._exchange.world)

@@ -277,7 +277,7 @@ class RoundGrid(Grid):
         key = LOST + query.id
         if fresh and self.lost:
             zones.put_once(key, row.households, lambda: str(self.lost).encode(), row.trust)
-        kept = zones.get(key)
+        kept = None if fresh else zones.get(key)
         return self.lost if fresh else 0 if kept is None else int(kept.payload)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
@@ -361,13 +361,13 @@ class TrustGrid(RoundGrid):
         zones, trust = self._exchange.zones, self._trust
         if (protocol := SumProtocol.parse(query.mechanism)) is not None:
             self.vanished = vanishing(protocol, query.id, self._exchange.names(batch))
-        stored = zones.get(query.id)
-        row = stored
-        if row is None:
+        row = zones.get(query.id)
+        fresh = row is None
+        if fresh:
             row = self._open_sum(query, batch) if trust == SUM else self._open_deposits(query, batch)
         if row is None:
             return []
-        lost = self._kept_lost(zones, query, row, stored is None)
+        lost = self._kept_lost(zones, query, row, fresh)
         self._count(tuple(row.households), len(batch) - len(row.households) - lost - len(self.vanished), lost)
         values, content = zone_reply(query, row, self._exchange.world)
         self._exchange.crossings.zones[trust] += 1
